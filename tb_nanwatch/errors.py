@@ -1,10 +1,10 @@
 """The errors that users may meet.
 
-    NanWatchError
-    ├── UsageError         a call or an option that cannot work; says what, where and what to do
-    ├── NonFiniteError     raised by on_nonfinite="raise" (also a FloatingPointError)
-    └── UnreadableError    a path that holds nothing readable
-        └── CorruptData    bytes that no recorder writes; readers skip them and report the damage
+NanWatchError
+├── UsageError         a call or an option that cannot work; says what, where and what to do
+├── NonFiniteError     raised by on_nonfinite="raise" (also a FloatingPointError)
+└── UnreadableError    a path that holds nothing readable
+    └── CorruptData    bytes that no recorder writes; readers skip them and report the damage
 """
 
 from __future__ import annotations

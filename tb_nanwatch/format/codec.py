@@ -96,7 +96,9 @@ def _read_header(message: Any) -> RunHeader:
             "upgrade tb_nanwatch to read it"
         )
     return RunHeader(
-        **{f.name: getattr(message, f.name) for f in message.DESCRIPTOR.fields if f.name not in ("versions", "options")},
+        **{
+            f.name: getattr(message, f.name) for f in message.DESCRIPTOR.fields if f.name not in ("versions", "options")
+        },
         versions=dict(message.versions),
         options=dict(message.options),
     )
@@ -236,7 +238,9 @@ def _read_counts_row(message: Any) -> CountsRow:
     columns = (message.nan, message.pos_inf, message.neg_inf, message.size)
     if any(len(column) != len(message.ids) for column in columns):
         raise CorruptData("a row of counts has columns of different lengths")
-    return CountsRow(message.step, {i: Counts(*c) for i, c in zip(message.ids, zip(*columns, strict=True), strict=True)})
+    return CountsRow(
+        message.step, {i: Counts(*c) for i, c in zip(message.ids, zip(*columns, strict=True), strict=True)}
+    )
 
 
 # ---------------------------------------------------------------- incidents
@@ -287,7 +291,5 @@ def _read_incident(message: Any) -> Incident:
         origin=_read_origin(message.origin),
         last_step=None if message.last_step < 0 else message.last_step,
         last_finite_step=None if message.last_finite_step < 0 else message.last_finite_step,
-        spread=tuple(
-            Spread(**_fields(s, "counts"), counts=Counts(**_fields(s.counts))) for s in message.spread
-        ),
+        spread=tuple(Spread(**_fields(s, "counts"), counts=Counts(**_fields(s.counts))) for s in message.spread),
     )

@@ -26,6 +26,7 @@ Plane = NDArray[np.uint16]
 
 
 def deflate(array: NDArray[Any]) -> bytes:
+    """The array's bytes in C order, zlib-compressed."""
     return zlib.compress(np.ascontiguousarray(array).tobytes(), LEVEL)
 
 
@@ -91,6 +92,7 @@ def pack_integers(values: NDArray[np.int64]) -> bytes:
 
 
 def unpack_integers(data: bytes, count: int) -> NDArray[np.int64]:
+    """The int64[count] that `pack_integers` was given. Raises CorruptData."""
     return np.cumsum(np.frombuffer(inflate(data, 8 * count), "<i8"), dtype=np.int64)
 
 
@@ -101,6 +103,7 @@ def pack_floats(values: NDArray[np.float32]) -> bytes:
 
 
 def unpack_floats(data: bytes, steps: int, scalars: int) -> NDArray[np.float32]:
+    """The float32[steps, scalars] that `pack_floats` was given, bit by bit. Raises CorruptData."""
     raw = np.frombuffer(inflate(data, 4 * steps * scalars), np.uint8).reshape(4, -1)
     return np.ascontiguousarray(raw.T).view("<f4").reshape(steps, scalars)
 
@@ -114,6 +117,7 @@ def to_bfloat16(values: NDArray[np.floating[Any]]) -> Plane:
 
 
 def from_bfloat16(bits: Plane) -> NDArray[np.float32]:
+    """The float32 values that bfloat16 bits stand for; exact."""
     return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
@@ -125,4 +129,5 @@ def to_share(values: NDArray[np.floating[Any]]) -> Plane:
 
 
 def from_share(codes: Plane) -> NDArray[np.float32]:
+    """Shares 0..1, within 1/65535 of what `to_share` was given."""
     return np.asarray(codes, np.float32) / np.float32(65535)

@@ -55,6 +55,7 @@ class TensorInfo:
 
     @property
     def tag(self) -> str:
+        """Name that is unique in the run, such as "gradient/dense_1/kernel"."""
         return f"{self.kind}/{self.name}"
 
 
@@ -121,6 +122,7 @@ class Counts:
 
     @property
     def bad(self) -> int:
+        """Elements that are not finite."""
         return self.nan + self.pos_inf + self.neg_inf
 
 
@@ -134,6 +136,8 @@ class CountsRow:
 
 @dataclass(frozen=True)
 class Source:
+    """A line of the user's program; line 0 where it is not known."""
+
     file: str = ""
     line: int = 0
     function: str = ""
@@ -142,6 +146,8 @@ class Source:
 
 @dataclass(frozen=True)
 class OperandStats:
+    """What went into an operation. min and max over the finite elements; counts in elements."""
+
     name: str = ""
     dtype: str = ""
     shape: tuple[int, ...] = ()
@@ -206,6 +212,8 @@ class Incident:
 
 @dataclass(frozen=True)
 class Note:
+    """Something that a reader of the run should know, such as a restart."""
+
     step: int
     kind: str
     text: str
@@ -213,6 +221,8 @@ class Note:
 
 @dataclass(frozen=True)
 class Closed:
+    """The recorder ended in an orderly way, after `steps` steps; `dropped` rows did not fit its queue."""
+
     steps: int
     dropped: int = 0
 
