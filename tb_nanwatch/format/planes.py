@@ -70,7 +70,7 @@ def unpack(data: bytes, steps: int, tensors: int) -> Plane:
     mask_size = int.from_bytes(data[:4], "little")
     halves = np.frombuffer(inflate(data[4 + mask_size :], 2 * count), np.uint8)
     moved = halves[:count].astype(np.uint16)
-    moved |= halves[count:].astype(np.uint16) << 8
+    moved |= halves[count:].astype(np.uint16) << np.uint16(8)
     moved = moved.reshape(steps, tensors)
     tail = moved[1:]
     moved[1:] = (tail >> 1) ^ (0 - (tail & 1)).astype(np.uint16)
