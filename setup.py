@@ -54,7 +54,7 @@ setup(
         "jinja2>=3",
     ],
     extras_require={
-        # Not a requirement: people have tensorflow, tensorflow-cpu or a nightly, and the tab and the commands need none.
+        # No requirement: people have tensorflow, tensorflow-cpu or a nightly, and the tab and the commands need none.
         "tensorflow": ["tensorflow>=2.16"],
         "remote": ["fsspec>=2023.1"],
         "demo": ["scikit-learn>=1.2"],
