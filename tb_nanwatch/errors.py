@@ -5,6 +5,7 @@ NanWatchError
 ├── NonFiniteError     raised by on_nonfinite="raise" (also a FloatingPointError)
 └── UnreadableError    a path that holds nothing readable
     └── CorruptData    bytes that no recorder writes; readers skip them and report the damage
+        └── NewerFormat    written by a later version of this package
 """
 
 from __future__ import annotations
@@ -37,3 +38,7 @@ class UnreadableError(NanWatchError):
 
 class CorruptData(UnreadableError):
     """Bytes that no recorder writes."""
+
+
+class NewerFormat(CorruptData):
+    """Written by a later version of this package: nothing behind it may be guessed at."""

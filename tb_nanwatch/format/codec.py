@@ -1,19 +1,20 @@
 """Records to protobuf and back; the only importer of the generated module.
 
 `decode` raises CorruptData for bytes that no recorder writes, and returns None for kinds of record that this
-version does not know. Step blocks come back as a BlockSummary unless the planes are asked for, since most
-readers need them of a few blocks only.
+version does not know. Blocks come back as a BlockSummary or a FullSummary unless the planes are asked for, since
+most readers need them of a few blocks only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from tb_nanwatch.errors import CorruptData
+from tb_nanwatch.errors import CorruptData, NewerFormat
 from tb_nanwatch.format import magnitude, nanwatch_pb2, planes
 from tb_nanwatch.format.records import (
     FORMAT_VERSION,
@@ -22,6 +23,7 @@ from tb_nanwatch.format.records import (
     Counts,
     CountsRow,
     FullBlock,
+    FullSummary,
     Incident,
     Note,
     OperandStats,
@@ -41,7 +43,7 @@ def encode(record: Record) -> bytes:
     """Serialized Record message of any record."""
     message = pb.Record()
     if isinstance(record, RunHeader):
-        message.header.CopyFrom(pb.RunHeader(**vars(record)))
+        message.header.CopyFrom(pb.RunHeader(**_plain(record)))
     elif isinstance(record, tuple):
         message.tensors.tensors.extend(_tensor(info) for info in record)
     elif isinstance(record, StepBlock):
@@ -53,13 +55,26 @@ def encode(record: Record) -> bytes:
     elif isinstance(record, Incident):
         message.incident.CopyFrom(_incident(record))
     elif isinstance(record, Note):
-        message.note.CopyFrom(pb.Note(**vars(record)))
+        message.note.CopyFrom(pb.Note(**_plain(record)))
     else:
-        message.closed.CopyFrom(pb.Closed(**vars(record)))
+        message.closed.CopyFrom(pb.Closed(**_plain(record)))
     return bytes(message.SerializeToString())
 
 
-def decode(data: bytes, unpack_steps: bool = False) -> Record | BlockSummary | None:
+def _plain(record: Any) -> dict[str, Any]:
+    """Fields of a record. Text that UTF-8 cannot hold, as in the names of odd files, gets question marks."""
+    return {name: _sound(value) for name, value in vars(record).items()}
+
+
+def _sound(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_sound(key): _sound(item) for key, item in value.items()}
+    return value
+
+
+def decode(data: bytes, unpack_steps: bool = False) -> Record | BlockSummary | FullSummary | None:
     """The record in `data`; None if its kind is unknown. Raises CorruptData."""
     message = pb.Record()
     try:
@@ -74,7 +89,7 @@ def decode(data: bytes, unpack_steps: bool = False) -> Record | BlockSummary | N
     if kind == "steps":
         return _read_step_block(message.steps) if unpack_steps else _read_summary(message.steps)
     if kind == "full":
-        return _read_full_block(message.full)
+        return _read_full_block(message.full) if unpack_steps else _read_full_summary(message.full)
     if kind == "counts":
         return _read_counts_row(message.counts)
     if kind == "incident":
@@ -91,7 +106,7 @@ def decode(data: bytes, unpack_steps: bool = False) -> Record | BlockSummary | N
 
 def _read_header(message: Any) -> RunHeader:
     if message.format_version > FORMAT_VERSION:
-        raise CorruptData(
+        raise NewerFormat(
             f"written in format {message.format_version}, this version reads up to {FORMAT_VERSION}: "
             "upgrade tb_nanwatch to read it"
         )
@@ -105,7 +120,7 @@ def _read_header(message: Any) -> RunHeader:
 
 
 def _tensor(info: TensorInfo) -> Any:
-    fields = {k: v for k, v in vars(info).items() if k != "shape"}
+    fields = {k: v for k, v in _plain(info).items() if k != "shape"}
     return pb.TensorInfo(**fields, shape=info.shape or (), unknown_rank=info.shape is None)
 
 
@@ -172,12 +187,20 @@ def _read_summary(message: Any) -> BlockSummary:
         high=np.frombuffer(planes.inflate(message.norm_high, 2 * tensors), "<u2"),
         state=np.frombuffer(planes.inflate(message.norm_state, tensors), np.uint8),
         scalar_ids=_ids(message.scalar_ids),
+        scalars=_read_scalars(message),
         stride=max(1, message.stride),
     )
 
 
+def _read_scalars(message: Any) -> NDArray[np.float32]:
+    count, scalars = message.steps, len(message.scalar_ids)
+    if not count * scalars:
+        return np.zeros((count, scalars), np.float32)
+    return planes.unpack_floats(message.scalars, count, scalars)
+
+
 def _read_step_block(message: Any) -> StepBlock:
-    count, norms, scalars = message.steps, len(message.norm_ids), len(message.scalar_ids)
+    count, norms = message.steps, len(message.norm_ids)
     return StepBlock(
         steps=planes.unpack_integers(message.step_deltas, count),
         wall_times=np.frombuffer(planes.inflate(message.wall_times, 8 * count), "<f8"),
@@ -185,9 +208,7 @@ def _read_step_block(message: Any) -> StepBlock:
         norm_ids=_ids(message.norm_ids),
         norms=planes.unpack(message.norms, count, norms) if count * norms else np.zeros((count, norms), np.uint16),
         scalar_ids=_ids(message.scalar_ids),
-        scalars=planes.unpack_floats(message.scalars, count, scalars)
-        if count * scalars
-        else np.zeros((count, scalars), np.float32),
+        scalars=_read_scalars(message),
         stride=max(1, message.stride),
     )
 
@@ -222,6 +243,10 @@ def _read_full_block(message: Any) -> FullBlock:
     )
 
 
+def _read_full_summary(message: Any) -> FullSummary:
+    return FullSummary(planes.unpack_integers(message.step_deltas, message.steps), _ids(message.ids))
+
+
 def _counts_row(row: CountsRow) -> Any:
     values = row.counts.values()
     return pb.CountsRow(
@@ -248,12 +273,12 @@ def _read_counts_row(message: Any) -> CountsRow:
 
 def _origin(origin: Origin) -> Any:
     message = pb.Origin(
-        **{k: v for k, v in vars(origin).items() if k not in ("source", "inputs", "output")},
-        inputs=[pb.OperandStats(**vars(operand)) for operand in origin.inputs],
-        output=pb.Counts(**vars(origin.output)),
+        **{k: v for k, v in _plain(origin).items() if k not in ("source", "inputs", "output")},
+        inputs=[pb.OperandStats(**_plain(operand)) for operand in origin.inputs],
+        output=pb.Counts(**_plain(origin.output)),
     )
     if origin.source is not None:
-        message.source.CopyFrom(pb.Source(**vars(origin.source)))
+        message.source.CopyFrom(pb.Source(**_plain(origin.source)))
     return message
 
 
@@ -272,14 +297,16 @@ def _read_origin(message: Any) -> Origin:
 
 
 def _incident(incident: Incident) -> Any:
-    fields = {k: v for k, v in vars(incident).items() if k not in ("origin", "spread", "last_step", "last_finite_step")}
+    fields = {
+        k: v for k, v in _plain(incident).items() if k not in ("origin", "spread", "last_step", "last_finite_step")
+    }
     return pb.Incident(
         **fields,
         origin=_origin(incident.origin),
         last_step=-1 if incident.last_step is None else incident.last_step,
         last_finite_step=-1 if incident.last_finite_step is None else incident.last_finite_step,
         spread=[
-            pb.Spread(**{k: v for k, v in vars(s).items() if k != "counts"}, counts=pb.Counts(**vars(s.counts)))
+            pb.Spread(**{k: v for k, v in _plain(s).items() if k != "counts"}, counts=pb.Counts(**_plain(s.counts)))
             for s in incident.spread
         ],
     )

@@ -82,7 +82,8 @@ class BlockSummary:
     """What a StepBlock says before its planes are unpacked: enough for one column of a zoomed-out heatmap.
 
     low, high uint16[m]: smallest and largest finite code, 0 where there is none (a zero magnitude is code 1);
-    state uint8[m]: all state bits seen (NAN 1, POS_INF 2, NEG_INF 4, UNKNOWN 8).
+    state uint8[m]: all state bits seen (NAN 1, POS_INF 2, NEG_INF 4, UNKNOWN 8). Scalars are few: they come whole,
+    float32[n, k] as in StepBlock.
     """
 
     steps: NDArray[np.int64]
@@ -93,6 +94,7 @@ class BlockSummary:
     high: NDArray[np.uint16]
     state: NDArray[np.uint8]
     scalar_ids: NDArray[np.int64]
+    scalars: NDArray[np.float32]
     stride: int = 1
 
 
@@ -109,6 +111,14 @@ class FullBlock:
     mean: NDArray[np.float32]
     zero_share: NDArray[np.float32]
     subnormal_share: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class FullSummary:
+    """What a FullBlock says before its planes are unpacked. steps int64[n]; ids int64[m]."""
+
+    steps: NDArray[np.int64]
+    ids: NDArray[np.int64]
 
 
 @dataclass(frozen=True)

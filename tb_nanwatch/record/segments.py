@@ -114,7 +114,8 @@ class Segments:
             sizes[victim] = victim.stat().st_size
 
     def _thin(self, path: Path) -> None:
-        beside = path.with_name(f".{path.name}.thinning")  # no "tfevents" rule of a reader matches half a file for long
+        # Every reader takes a name with "tfevents" in it for an event file: half a file must not have one.
+        beside = path.with_name(f".nanwatch-thinning-{self._header.writer_id}")
         try:
             with beside.open("wb") as out:
                 out.write(framing.frame(metadata.version_event(time.time())))
