@@ -1,0 +1,1 @@
+"""One format a file, each with `render(document, out)`. Renderers lay out what diagnosis found and compute nothing."""

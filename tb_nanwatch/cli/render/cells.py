@@ -1,0 +1,93 @@
+"""The tables that every readable format shows, as plain text cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tb_nanwatch.diagnose import PostMortem, words
+from tb_nanwatch.diagnose.before import Before, Line
+
+MOST_ROWS: Final = 20  # of incidents and of spread; the JSON holds them all
+BARS: Final = "▁▂▃▄▅▆▇█"
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+def incidents(found: PostMortem) -> Table:
+    """Header and rows, one per incident."""
+    header = ("first step", "last step", "ended", "phase", "first bad tensor", "NaN", "+Inf", "-Inf", "of", "cause")
+    return header, [_incident(found, number) for number in range(len(found.entry["incidents"][:MOST_ROWS]))]
+
+
+def _incident(found: PostMortem, number: int) -> tuple[str, ...]:
+    incident: dict[str, Any] = found.entry["incidents"][number]
+    origin, output = incident["origin"], incident["origin"]["output"]
+    last = incident["last_step"]
+    return (
+        f"{incident['first_step']:,}",
+        "-" if last is None else f"{last:,}",
+        "recovered" if incident["recovered"] else "lasts" if last is None else "unrecovered",
+        words.printable(origin["phase"]),
+        words.printable(origin["tensor"] or origin["layer"] or "-"),
+        *(f"{output[key]:,}" for key in ("nan", "pos_inf", "neg_inf")),
+        f"{output['size']:,}" if output["size"] else "-",
+        _cause(incident["cause"]["name"]),
+    )
+
+
+def _cause(name: str) -> str:
+    return "not proven" if name == "none" else words.printable(name).replace("_", " ")
+
+
+def spread(found: PostMortem) -> Table:
+    """Header and rows of the first incident's spread, in order."""
+    first = found.run.incidents[0].spread if found.run.incidents else ()
+    rows = [
+        (
+            f"{s.order}",
+            f"{s.step:,}",
+            words.printable(s.phase),
+            words.place(s.kind, s.tensor, s.layer),
+            words.bad_elements(s.counts),
+        )
+        for s in sorted(first, key=lambda s: s.order)[:MOST_ROWS]
+    ]
+    return ("order", "step", "phase", "tensor", "bad elements"), rows
+
+
+def before(table: Before) -> Table:
+    """Header and rows, one per step; the first bad step is marked."""
+    header = ("step", *(line.label for line in table.lines))
+    rows = [
+        (f"{step:,}{' ←' if step == table.first_bad else ''}", *(_number(line.values[i]) for line in table.lines))
+        for i, step in enumerate(table.steps)
+    ]
+    return header, rows
+
+
+def findings(found: PostMortem) -> Table:
+    """Header and rows, one per finding."""
+    rows = [
+        (
+            words.printable(f["rule"]).replace("_", " "),
+            words.printable(f["severity"]),
+            words.printable(f["tensor"]),
+            words.span(f["first_step"], f["last_step"]),
+            ", ".join(f["remedies"]).replace("_", " "),
+        )
+        for f in found.entry["findings"][:MOST_ROWS]
+    ]
+    return ("finding", "severity", "tensor", "steps", "remedies"), rows
+
+
+def spark(line: Line) -> str:
+    """A row of bars on a log scale; ! where the value was not finite, a blank where it was not measured."""
+    heights = line.heights
+    return "".join(
+        " " if h is None else "!" if h < 0 else BARS[min(int(h * len(BARS)), len(BARS) - 1)] for h in heights
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else words.magnitude(value)

@@ -1,0 +1,51 @@
+"""The report as Markdown, for an issue or a notebook."""
+
+from __future__ import annotations
+
+import re
+from typing import TextIO
+
+from tb_nanwatch.cli.document import Document
+from tb_nanwatch.cli.render import cells
+from tb_nanwatch.diagnose import PostMortem, words
+
+
+def render(document: Document, out: TextIO) -> None:
+    """Write the report; everything that Markdown or HTML would interpret in a name is escaped."""
+    parts = [f"# NaN Watch report: {_plain(words.printable(document.logdir))}"]
+    for found in document.runs:
+        parts += _run(found)
+    parts += _damage("Files that belong to no run", document.damage)
+    out.write("\n\n".join(parts) + "\n")
+
+
+def _run(found: PostMortem) -> list[str]:
+    parts = [f"## {_plain(words.printable(found.run.name))}: {found.status}", f"**{_plain(found.verdict.headline)}**"]
+    parts += [_plain(paragraph) for paragraph in found.verdict.paragraphs]
+    parts += _table("Incidents", cells.incidents(found))
+    parts += _table("How the first one spread", cells.spread(found))
+    if found.before is not None:
+        parts += _table(f"The steps around step {found.before.first_bad:,}", cells.before(found.before))
+    parts += _table("Findings", cells.findings(found))
+    for incident in found.entry["incidents"][:1]:
+        for remedy in incident["remedies"]:
+            parts.append(f"Try **{_plain(remedy['name'].replace('_', ' '))}**: {_plain(remedy['why'])}")
+            parts.append(f"```python\n{remedy['snippet']}\n```")
+    return parts + _damage("Damage", found.run.damage)
+
+
+def _table(title: str, content: cells.Table) -> list[str]:
+    header, rows = content
+    if not rows:
+        return []
+    first, *rest = ([_plain(cell) for cell in row] for row in (header, *rows))
+    lines = [first, ["---"] * len(first), *rest]
+    return [f"### {title}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+
+
+def _damage(title: str, damage: tuple[str, ...]) -> list[str]:
+    return [f"### {title}", "\n".join(f"- {_plain(words.printable(line))}" for line in damage)] if damage else []
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>#|~&!])", r"\\\1", text)

@@ -1,0 +1,83 @@
+"""The report for a terminal."""
+
+from __future__ import annotations
+
+import io
+from typing import Final, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tb_nanwatch.cli.document import Document
+from tb_nanwatch.cli.render import cells
+from tb_nanwatch.diagnose import PostMortem, words
+
+PIPED_WIDTH: Final = 120
+STYLES: Final = {"incident": "bold red", "warning": "bold yellow", "healthy": "bold green", "empty": "bold"}
+
+
+def render(document: Document, out: TextIO) -> None:
+    """Write the report; colours only if `out` is a terminal. Names go in as Text, so no markup in them counts."""
+    console = Console(file=out, markup=False, emoji=False, highlight=False)
+    if console.is_terminal:
+        _report(console, document)
+        return
+    page = io.StringIO()
+    _report(Console(file=page, markup=False, emoji=False, highlight=False, width=PIPED_WIDTH), document)
+    out.write("".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines()))  # tables are padded with blanks
+
+
+def _report(console: Console, document: Document) -> None:
+    if len(document.runs) > 1:
+        rows = [(words.printable(f.run.name), f.status, f"{f.run.steps:,}", f.verdict.headline) for f in document.runs]
+        _table(console, words.printable(document.logdir), (("run", "status", "steps", "verdict"), rows))
+        console.print()
+    for found in document.runs:
+        _run(console, found)
+    _damage(console, "Files that belong to no run", document.damage)
+
+
+def _run(console: Console, found: PostMortem) -> None:
+    style = STYLES.get(found.status, "bold")
+    console.rule(
+        Text.assemble(("run ", "dim"), words.printable(found.run.name), " ", (found.status, style)), align="left"
+    )
+    console.print(Text(found.verdict.headline, style=style), soft_wrap=False)
+    for paragraph in found.verdict.paragraphs:
+        console.print()
+        console.print(Text(paragraph))
+    console.print()
+    _table(console, "Incidents", cells.incidents(found))
+    _table(console, "How the first one spread", cells.spread(found))
+    if found.before is not None:
+        _table(console, f"The steps around step {found.before.first_bad:,}", cells.before(found.before))
+        for line in found.before.lines:
+            console.print(Text(f"  {cells.spark(line)}  {line.label}", style="dim"))
+        console.print()
+    _table(console, "Findings", cells.findings(found))
+    for incident in found.entry["incidents"][:1]:
+        for remedy in incident["remedies"]:
+            console.print(Text.assemble(("Try ", "bold"), remedy["name"].replace("_", " "), f": {remedy['why']}"))
+            console.print(Text(f"    {remedy['snippet']}", style="cyan"))
+    _damage(console, "Damage", found.run.damage)
+
+
+def _table(console: Console, title: str, content: cells.Table) -> None:
+    header, rows = content
+    if not rows:
+        return
+    table = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in header:
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def _damage(console: Console, title: str, damage: tuple[str, ...]) -> None:
+    if damage:
+        console.print(Text(f"{title}:", style="yellow"))
+        for line in damage:
+            console.print(Text(f"  {words.printable(line)}"))

@@ -1,0 +1,179 @@
+"""One incident, told: where it began, how it spread, how it ended, and what came before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+
+from tb_nanwatch.diagnose import words
+from tb_nanwatch.diagnose.causes import Case, Cause
+from tb_nanwatch.format.records import Incident, Spread
+
+SPREAD_NAMED: Final = 4  # tensors named per step
+SPREAD_STEPS: Final = 3  # steps told one by one
+
+#: The stretch of a step that each phase stands for.
+PHASE_WORDS: Final = {
+    "input": "before anything was computed",
+    "forward": "in the forward pass",
+    "loss": "after the layers",
+    "backward": "in the backward pass",
+    "update": "in the optimizer's update",
+    "weights": "when watching began",
+    "metric": "beside the training itself",
+}
+
+#: What is known to have been finite before the first bad value, by the meaning of the phase.
+STILL_GOOD: Final = {
+    "input": "It came in with the data; nothing in the network made it.",
+    "forward": "The batch itself was finite.",
+    "loss": "The outputs of the layers were finite; the loss computed from them was not.",
+    "backward": "The loss of that step was finite; the gradient was not.",
+    "update": "The gradients of that step were finite; what the optimizer made of them was not.",
+    "weights": "What made it bad happened before, and is not in this run.",
+    "metric": "Loss, gradients and weights stayed finite: only a metric was touched.",
+}
+
+CAUSE_WORDS: Final = {
+    "growth_overflow": "numbers that grew until they overflowed",
+    "input_nonfinite": "bad values in the data",
+}
+
+ACTIONS: Final = {
+    "stop": 'Training was stopped, as asked by on_nonfinite="stop".',
+    "raise": 'Training was ended by an exception, as asked by on_nonfinite="raise".',
+    "skip": 'Updates with non-finite gradients were not applied, as asked by on_nonfinite="skip".',
+}
+
+
+def headline(incident: Incident) -> str:
+    """One line: when, and in what first."""
+    origin = incident.origin
+    what = words.place(origin.tensor_kind, origin.tensor, origin.layer)
+    counts = words.bad_elements(origin.output)
+    where = f"{what} ({counts})" if counts else what
+    step = f"{incident.first_step:,}"
+    if origin.phase == "weights":
+        return f"Already bad when watching began at step {step}: {where}"
+    if origin.phase == "metric":
+        return f"A metric went bad at step {step}, training did not: {where}"
+    if origin.phase == "input":
+        return f"{_event(incident)}: the batch already held bad values in {where}"
+    return f"{_event(incident)}: first in {where}"
+
+
+def tell(case: Case, cause: Cause, first: bool) -> Iterator[str]:
+    """Paragraphs on one incident; the first of a run is told with what came before it."""
+    incident = case.incident
+    yield " ".join(_beginning(incident))
+    spread = _spread(incident)
+    if spread:
+        yield spread
+    yield " ".join(_ending(case))
+    if first:
+        yield " ".join(_before(case))
+    yield _cause(cause)
+
+
+def _event(incident: Incident) -> str:
+    if incident.recovered and incident.last_step is not None:
+        return f"Non-finite for a while at {words.span(incident.first_step, incident.last_step)}"
+    return f"Blew up at step {incident.first_step:,}"
+
+
+def _beginning(incident: Incident) -> Iterator[str]:
+    origin = incident.origin
+    what = words.place(origin.tensor_kind, origin.tensor, origin.layer)
+    layer = ""
+    if origin.layer and words.printable(origin.layer) not in what:
+        layer = f" of layer {words.printable(origin.layer)}"
+    if origin.layer_class:
+        layer += f" ({words.printable(origin.layer_class)})"
+    phase = PHASE_WORDS.get(origin.phase, f"in phase {words.printable(origin.phase)}")
+    counts = words.bad_elements(origin.output)
+    held = f"held the first bad value{f': {counts}' if counts else ''}"
+    yield f"At step {incident.first_step:,}, {phase}, {what}{layer} {held}."
+    if origin.phase in STILL_GOOD:
+        yield STILL_GOOD[origin.phase]
+    if origin.op_type:
+        yield f"It was made by {words.printable(origin.op_type)}{_line(incident)}."
+    if origin.replica >= 0:
+        yield f"It happened on replica {origin.replica}."
+    if origin.samples:
+        numbers = words.listing([str(sample) for sample in origin.samples])
+        yield f"In the batch it was {'sample' if len(origin.samples) == 1 else 'samples'} {numbers}."
+
+
+def _line(incident: Incident) -> str:
+    source = incident.origin.source
+    if source is None or not source.file:
+        return ""
+    return f" in {words.printable(source.file)}, line {source.line}: {words.printable(source.code.strip())}"
+
+
+def _spread(incident: Incident) -> str:
+    origin = incident.origin
+    later = [
+        s
+        for s in sorted(incident.spread, key=lambda s: s.order)
+        if not _is_origin(s, origin.tensor_kind, origin.tensor)
+    ]
+    if not later:
+        return ""
+    told = []
+    for step, group in groupby(later, key=lambda s: s.step):
+        places = [words.place(s.kind, s.tensor, s.layer) for s in group]
+        when = "in the same step" if step == incident.first_step else f"at step {step:,}"
+        told.append(f"{words.listing(places, SPREAD_NAMED)} {when}")
+    text = "; ".join(told[:SPREAD_STEPS])
+    rest = f"; more at {words.count(len(told) - SPREAD_STEPS, 'later step')}" if len(told) > SPREAD_STEPS else ""
+    return f"From there it reached {text}{rest}."
+
+
+def _is_origin(spread: Spread, kind: str, tensor: str) -> bool:
+    return spread.kind == kind and spread.tensor == tensor
+
+
+def _ending(case: Case) -> Iterator[str]:
+    incident, run = case.incident, case.run
+    bad = words.count(incident.bad_steps, "bad step")
+    if incident.recovered and incident.last_step is not None:
+        yield f"It recovered: {bad}, the last one {incident.last_step:,}; after it values were finite again."
+    elif incident.last_step is not None:
+        yield f"It ended at step {incident.last_step:,} ({bad}) and too few finite steps followed to call it recovered."
+    elif run.last_step > incident.first_step:
+        until = "where the run ended" if run.ended else "the last one recorded so far"
+        yield f"It did not recover: values were still bad at step {run.last_step:,}, {until}."
+    else:
+        yield "No later step was recorded."
+    if incident.action in ACTIONS:
+        yield ACTIONS[incident.action]
+
+
+def _before(case: Case) -> Iterator[str]:
+    incident = case.incident
+    finite = incident.last_finite_step if incident.last_finite_step is not None else case.run.last_finite_step
+    if finite is None or finite >= incident.first_step:
+        yield (
+            "No step before it was finite throughout."
+            if incident.first_step > case.run.first_step
+            else "It is the first recorded step."
+        )
+    else:
+        yield f"The last step with everything finite was {finite:,}."
+    for trend in (case.trends or ())[:2]:
+        how = "grew step by step" if trend.steady else "rose"
+        yield (
+            f"Up to then {trend.label} {how} from {words.magnitude(trend.first)} at step {trend.first_step:,} to "
+            f"{words.magnitude(trend.last)} at step {trend.last_step:,} ({words.magnitude(trend.factor)} times)."
+        )
+    if not case.trends and incident.first_step > case.run.first_step:
+        yield "Neither loss nor gradients nor weights had grown tenfold in the steps before it."
+
+
+def _cause(cause: Cause) -> str:
+    if cause.name == "none":
+        return f"The cause is not proven: {'; '.join(cause.evidence)}."
+    sure = "certain" if cause.confidence >= 1 else f"confidence {cause.confidence:.0%}"
+    return f"Cause: {CAUSE_WORDS.get(cause.name, cause.name.replace('_', ' '))} ({sure}): {'; '.join(cause.evidence)}."

@@ -1,0 +1,16 @@
+"""The batch already held NaN or Inf: nothing in the network made it."""
+
+from __future__ import annotations
+
+from tb_nanwatch.diagnose import words
+from tb_nanwatch.diagnose.causes.cause import Case, Cause
+
+
+def input_nonfinite(case: Case) -> Cause | None:
+    """Certain when the recorder saw the bad values in the batch itself."""
+    origin = case.incident.origin
+    if origin.phase != "input":
+        return None
+    what = words.bad_elements(origin.output)
+    seen = f"{words.place('input', origin.tensor)} held non-finite values before the step ran"
+    return Cause("input_nonfinite", 1.0, (f"{seen}: {what}" if what else seen,), ("clean_input",))

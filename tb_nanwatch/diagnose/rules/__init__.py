@@ -1,0 +1,24 @@
+"""What is wrong with a run although nothing became non-finite. One rule a file: a function from a Run to Findings.
+
+A rule answers with nothing unless it is sure: a healthy run must stay without findings. `RULES` lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tb_nanwatch.diagnose.rules.finding import Finding
+from tb_nanwatch.diagnose.rules.vanishing_gradient import vanishing_gradient
+from tb_nanwatch.store.run import Run
+
+Rule = Callable[[Run], Iterable[Finding]]
+
+RULES: tuple[Rule, ...] = (vanishing_gradient,)
+
+__all__ = ["RULES", "Finding", "Rule", "findings_of"]
+
+
+def findings_of(run: Run) -> tuple[Finding, ...]:
+    """The findings of all rules, by first step."""
+    found = [finding for rule in RULES for finding in rule(run)]
+    return tuple(sorted(found, key=lambda finding: (finding.first_step, finding.rule, finding.tensor)))

@@ -1,0 +1,97 @@
+"""The report in plain English: one headline and a few paragraphs, for somebody whose run just died."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tb_nanwatch.diagnose import account, words
+from tb_nanwatch.diagnose.causes import Case, Cause
+from tb_nanwatch.diagnose.rules import Finding
+from tb_nanwatch.format.records import Incident
+from tb_nanwatch.store.run import Run
+
+INCIDENTS_TOLD: Final = 3  # in full; the rest are in the table
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Finished text: names are made printable, nothing needs computing by whoever shows it."""
+
+    headline: str
+    paragraphs: tuple[str, ...]
+
+
+def verdict(run: Run, cases: Sequence[Case], causes: Sequence[Sequence[Cause]], findings: Sequence[Finding]) -> Verdict:
+    """What happened in `run`. `causes[i]` are those of `cases[i]`."""
+    if cases:
+        headline = _incident_headline(cases)
+        paragraphs = [
+            text
+            for number, (case, found) in enumerate(zip(cases, causes, strict=True))
+            if number < INCIDENTS_TOLD
+            for text in account.tell(case, found[0], first=number == 0)
+        ]
+        if len(cases) > INCIDENTS_TOLD:
+            paragraphs.append(
+                f"{words.count(len(cases) - INCIDENTS_TOLD, 'later incident')} followed; the list has them."
+            )
+    elif not run.steps:
+        headline = "Nothing recorded yet"
+        paragraphs = ["The recorder has announced this run but written no step."]
+    elif findings:
+        places = list(dict.fromkeys(f"{_symptom(f)} ({words.printable(f.tensor)})" for f in findings))
+        headline = f"No NaN or Inf in {words.count(run.steps, 'step')}, but {words.listing(places, 2)}"
+        paragraphs = []
+    else:
+        headline = f"Healthy: {words.count(run.steps, 'step')}, nothing non-finite"
+        paragraphs = [
+            f"Every loss, gradient and weight recorded in {words.span(run.first_step, run.last_step)} was finite."
+        ]
+    paragraphs += [_finding(finding) for finding in findings]
+    return Verdict(headline, (*paragraphs, *_reservations(run)))
+
+
+def _incident_headline(cases: Sequence[Case]) -> str:
+    headline = account.headline(cases[0].incident)
+    if len(cases) == 1:
+        return headline
+    lasting = [case.incident for case in cases if not case.incident.recovered]
+    if cases[0].incident.recovered and lasting:
+        return (
+            f"{account.headline(lasting[0])}; {words.count(_before(cases, lasting[0]), 'earlier incident')} recovered"
+        )
+    return f"{headline}; {words.count(len(cases) - 1, 'more incident')} after it"
+
+
+def _before(cases: Sequence[Case], incident: Incident) -> int:
+    return sum(case.incident.recovered and case.incident.first_step < incident.first_step for case in cases)
+
+
+def _symptom(finding: Finding) -> str:
+    return words.printable(finding.rule.replace("_", " "))
+
+
+def _finding(finding: Finding) -> str:
+    symptom = _symptom(finding)
+    where = words.span(finding.first_step, finding.last_step)
+    what = f"{symptom[:1].upper()}{symptom[1:]} at {words.printable(finding.tensor)}, {where}"
+    return f"{what}: {'; '.join(finding.evidence)}."
+
+
+def _reservations(run: Run) -> list[str]:
+    """What limits the word of this report."""
+    said = []
+    dropped = sum(attempt.dropped for attempt in run.attempts)
+    if dropped:
+        steps = words.count(dropped, "recorded step")
+        said.append(f"The disk did not keep up: {steps} could not be written and are missing here.")
+    if run.damage:
+        said.append(
+            f"{words.count(len(run.damage), 'part')} of the files could not be read; what they held is missing here: "
+            f"{words.printable(run.damage[0])}."
+        )
+    if len(run.attempts) > 1:
+        said.append(f"The run was started {len(run.attempts):,} times; where attempts overlap, the newest is told.")
+    return said

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import runs
+
+from tb_nanwatch.cli import exits
+from tb_nanwatch.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    runs.blow_up(tmp_path / "logs", "backward")
+    return tmp_path / "logs"
+
+
+def test_csv(logs: Path, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "norms.csv"
+    assert main(["export", str(logs), "--out", str(out)]) == exits.HEALTHY
+    rows = list(csv.reader(out.open(encoding="utf-8")))
+    assert rows[0][:4] == ["step", "wall_time", "iteration", "input/x"]
+    column = rows[0].index("gradient/dense/kernel")
+    assert float(rows[1][column]) == pytest.approx(0.5, rel=0.005)
+    assert rows[31][:3] == ["30", repr(runs.START + 30), "30"]
+    assert rows[31][column] == "NaN"
+    assert len(rows) == 41
+    assert "40 steps of 11 tensors" in capsys.readouterr().out
+
+
+def test_npz(logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "norms.npz"
+    assert main(["export", str(logs), "--run", ".", "--tag", "gradient/*", "--out", str(out)]) == exits.HEALTHY
+    with np.load(out) as arrays:
+        assert arrays["tags"].tolist() == ["gradient/dense/kernel", "gradient/out/kernel"]
+        assert arrays["values"].shape == (40, 2)
+        assert np.isnan(arrays["values"][30]).all()
+        assert arrays["state"][29:31, 0].tolist() == [16, 17]
+
+
+def test_json_of_another_statistic(logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "norms.json"
+    main(["export", str(logs), "--tag", "*/dense/kernel", "--stat", "max_abs", "--out", str(out)])
+    document = json.loads(out.read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    assert document["steps"] == [0]
+    assert document["tensors"]["weight/dense/kernel"] == [pytest.approx(0.25, rel=0.005)]
+
+
+def test_what_cannot_be_exported(logs: Path, tmp_path: Path, capsys: Capture) -> None:
+    runs.write(logs / "second")
+    for argv, says in (
+        (["--out", "norms.xlsx"], "the ending chooses the format: .csv, .npz, .json"),
+        (["--out", "norms.csv"], "there are 2 runs; name one with --run"),
+        (["--run", "x", "--out", "norms.csv"], "there is no run 'x'"),
+        (["--run", ".", "--tag", "no*", "--out", "norms.csv"], "no tensor of run '.'"),
+    ):
+        assert main(["export", str(logs), *argv]) == exits.USAGE
+        assert says in capsys.readouterr().err
+    assert main(["export", str(logs), "--run", ".", "--out", str(tmp_path / "no" / "such.csv")]) == exits.FAILURE
+    assert "nanwatch: " in capsys.readouterr().err
+
+
+def test_formulas_do_not_run_in_a_spreadsheet(tmp_path: Path) -> None:
+    from tb_nanwatch.cli.commands.export import _no_formula
+
+    assert _no_formula("=cmd|x") == "'=cmd|x"
+    assert _no_formula("weight/x") == "weight/x"
