@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from tb_nanwatch.store.loader import Loader
 from tb_nanwatch.store.run import Attempt, Run
 from tb_nanwatch.store.visible import Piece, Ranges, visible_ranges
 
+Writer = tuple[str, int, int]  # writer_id, attempt, worker
 PRECISION = ("op", "layer", "step")
 
 
@@ -56,13 +57,15 @@ def assemble(
     )
 
 
-def _writers(parts: Iterable[FilePart]) -> dict[str, list[FilePart]]:
+def _writers(parts: Sequence[FilePart]) -> dict[Writer, list[FilePart]]:
     """Files by recorder: attempts in order, then workers; the segments of each in order."""
-    found: dict[str, list[FilePart]] = defaultdict(list)
+    headers = {part.header.writer_id: part.header for part in parts if not part.header_lost}
+    found: dict[Writer, list[FilePart]] = defaultdict(list)
     for part in parts:
-        found[part.header.writer_id].append(part)
+        header = headers.get(part.header.writer_id, part.header) if part.header_lost else part.header
+        found[header.writer_id, header.attempt, header.worker].append(part)
     for mine in found.values():
-        mine.sort(key=lambda p: p.header.segment)
+        mine.sort(key=lambda p: (p.header_lost, p.header.segment))  # the first speaks for all
     ordered = sorted(found.items(), key=lambda item: _age(item[1][0].header))
     return dict(ordered)
 
@@ -71,10 +74,10 @@ def _age(header: RunHeader) -> tuple[int, int, float]:
     return header.attempt, header.worker, header.wall_time
 
 
-def _attempt_numbers(writers: dict[str, list[FilePart]]) -> dict[str, int]:
+def _attempt_numbers(writers: dict[Writer, list[FilePart]]) -> dict[Writer, int]:
     """Attempt of every recorder. Two that claim the same place (runs copied together) get one each, by age."""
     taken: set[tuple[int, int]] = set()
-    numbers: dict[str, int] = {}
+    numbers: dict[Writer, int] = {}
     for writer, mine in writers.items():
         attempt, worker = mine[0].header.attempt, mine[0].header.worker
         while (attempt, worker) in taken:
@@ -84,7 +87,7 @@ def _attempt_numbers(writers: dict[str, list[FilePart]]) -> dict[str, int]:
     return numbers
 
 
-def _extents(writers: dict[str, list[FilePart]], attempt_of: dict[str, int]) -> dict[int, tuple[int, int]]:
+def _extents(writers: dict[Writer, list[FilePart]], attempt_of: dict[Writer, int]) -> dict[int, tuple[int, int]]:
     """First and last step that each attempt recorded; attempts without steps are left out."""
     extents: dict[int, tuple[int, int]] = {}
     for writer, mine in writers.items():
@@ -97,7 +100,7 @@ def _extents(writers: dict[str, list[FilePart]], attempt_of: dict[str, int]) -> 
 
 
 def _attempts(
-    writers: dict[str, list[FilePart]], attempt_of: dict[str, int], extents: dict[int, tuple[int, int]]
+    writers: dict[Writer, list[FilePart]], attempt_of: dict[Writer, int], extents: dict[int, tuple[int, int]]
 ) -> tuple[Attempt, ...]:
     members: dict[int, list[list[FilePart]]] = defaultdict(list)
     for writer, mine in writers.items():
@@ -121,7 +124,7 @@ def _attempts(
     return tuple(attempts)
 
 
-def _incidents(writers: dict[str, list[FilePart]], attempt_of: dict[str, int]) -> tuple[Incident, ...]:
+def _incidents(writers: dict[Writer, list[FilePart]], attempt_of: dict[Writer, int]) -> tuple[Incident, ...]:
     """By first step, ids unique. What several workers saw at the same step is told once, as the best informed says."""
     found: dict[tuple[int, int], tuple[tuple[int, ...], Incident]] = {}
     for writer, mine in writers.items():

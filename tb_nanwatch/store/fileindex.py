@@ -152,6 +152,7 @@ class FilePart:
     uid: int
     path: Path
     header: RunHeader
+    header_lost: bool  # then `header` says no more than the file's name does
     infos: tuple[TensorInfo, ...]
     row_of: dict[int, int]
     slots: tuple[Slot, ...]
@@ -234,6 +235,7 @@ class FileIndex:
             uid=self.uid,
             path=self.file.path,
             header=self._header or _header_from_name(self.file.path, status),
+            header_lost=self._header is None,
             infos=tuple(self._infos.values()),
             row_of=dict(self._row_of),
             slots=tuple(self._slots[n] for n in sorted(self._slots)),
