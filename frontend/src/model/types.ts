@@ -1,0 +1,197 @@
+/** What the routes answer in JSON (http_api.md). All names come from logs: untrusted text, only ever shown as text. */
+
+export type Status = "healthy" | "warning" | "incident" | "empty";
+
+export const KINDS = ["weight", "gradient", "activation", "update", "input"] as const;
+export type Kind = (typeof KINDS)[number];
+
+export const STATS = ["norm", "max_abs", "mean", "zero_share", "update_ratio", "headroom"] as const;
+export type Stat = (typeof STATS)[number];
+
+/** Strict JSON holds a non-finite number as one of these words. */
+export type JsonNumber = number | "NaN" | "Infinity" | "-Infinity";
+
+export interface RunsAnswer {
+  readonly runs: readonly RunSummary[];
+  /** Seconds between polls; 0: never. */
+  readonly reload_interval: number;
+  readonly loading: boolean;
+  readonly logdir: string;
+  readonly damage: readonly string[];
+}
+
+export interface Attempt {
+  readonly attempt: number;
+  readonly first_step: number;
+  readonly last_step: number;
+  readonly wall_time: number;
+}
+
+export interface RunSummary {
+  readonly run: string;
+  readonly status: Status;
+  readonly headline: string;
+  readonly first_step: number;
+  readonly last_step: number;
+  readonly steps: number;
+  readonly last_finite_step: number | null;
+  readonly incidents: number;
+  readonly findings: number;
+  readonly tensors: number;
+  readonly attempts: readonly Attempt[];
+  readonly started: number;
+  readonly updated: number;
+  readonly ended: boolean;
+  readonly version: string;
+}
+
+export interface Source {
+  readonly file: string;
+  readonly line: number;
+  readonly function: string;
+  readonly code: string;
+}
+
+export interface Counts {
+  readonly nan: number;
+  readonly pos_inf: number;
+  readonly neg_inf: number;
+  readonly size: number;
+}
+
+export interface Operand {
+  readonly name: string;
+  readonly dtype: string;
+  readonly shape: readonly number[] | null;
+  readonly min: JsonNumber;
+  readonly max: JsonNumber;
+  readonly nan: number;
+  readonly inf: number;
+  readonly zero: number;
+}
+
+export interface Origin {
+  readonly phase: string;
+  readonly layer: string;
+  readonly tensor: string;
+  readonly op_type?: string | null;
+  readonly op_name?: string | null;
+  readonly source?: Source | null;
+  readonly replica?: number | null;
+  readonly samples?: readonly number[] | null;
+  readonly precision?: string | null;
+  readonly inputs?: readonly Operand[] | null;
+  readonly output?: Counts | null;
+}
+
+export interface SpreadStep {
+  readonly order: number;
+  readonly phase: string;
+  readonly tensor: string;
+  readonly step?: number;
+  readonly kind?: string;
+  readonly layer?: string;
+}
+
+export interface Cause {
+  readonly name: string;
+  readonly confidence?: number;
+  readonly evidence?: readonly string[];
+}
+
+export interface Remedy {
+  readonly name: string;
+  readonly why?: string;
+  readonly snippet?: string;
+  readonly trial?: { readonly outcome: string; readonly note?: string; readonly steps?: number } | null;
+}
+
+export interface Incident {
+  readonly first_step: number;
+  readonly last_step: number | null;
+  readonly recovered: boolean;
+  readonly detected_step: number;
+  readonly origin: Origin;
+  readonly spread?: readonly SpreadStep[];
+  readonly cause?: Cause | null;
+  readonly other_causes?: readonly Cause[];
+  readonly remedies?: readonly Remedy[];
+}
+
+export interface Finding {
+  readonly rule: string;
+  readonly severity: string;
+  readonly tensor: string;
+  readonly first_step: number;
+  readonly last_step: number;
+  readonly evidence: readonly string[];
+  readonly remedies?: readonly (string | Remedy)[];
+}
+
+export interface Note {
+  readonly step: number;
+  readonly kind: string;
+  readonly text: string;
+}
+
+export interface Report {
+  readonly run: string;
+  readonly status: Status;
+  readonly steps: number;
+  readonly last_finite_step: number | null;
+  readonly headline: string;
+  readonly paragraphs: readonly string[];
+  readonly incidents: readonly Incident[];
+  readonly findings: readonly Finding[];
+  readonly notes: readonly Note[];
+  readonly damage: readonly string[];
+  readonly about?: { readonly entry_point?: string; readonly every?: number; readonly host?: string; readonly versions?: Readonly<Record<string, string>> };
+}
+
+export interface TensorRow {
+  readonly row: number;
+  readonly tag: string;
+  readonly name: string;
+  readonly layer: string;
+  readonly layer_class: string;
+  readonly dtype: string;
+  readonly shape: readonly number[] | null;
+  readonly order: number;
+  readonly trainable: boolean;
+}
+
+export interface ScalarTag {
+  readonly tag: string;
+  readonly kind: string;
+  readonly name: string;
+}
+
+export interface Tables {
+  readonly version: string;
+  readonly steps: { readonly first: number; readonly last: number; readonly count: number };
+  readonly kinds: Readonly<Record<Kind, readonly TensorRow[]>>;
+  readonly scalars: readonly ScalarTag[];
+}
+
+export interface Cell {
+  readonly tag: string;
+  readonly step: number;
+  readonly measured_step: number | null;
+  readonly wall_time: number | null;
+  readonly iteration: number | null;
+  readonly norm?: JsonNumber | null;
+  readonly value?: JsonNumber | null;
+  readonly state: readonly string[];
+  readonly full: {
+    readonly step: number;
+    readonly max_abs: JsonNumber | null;
+    readonly mean: JsonNumber | null;
+    readonly zero_share: JsonNumber | null;
+    readonly subnormal_share: JsonNumber | null;
+    readonly headroom_octaves: JsonNumber | null;
+    readonly update_ratio: JsonNumber | null;
+  } | null;
+  readonly counts: (Counts & { readonly step: number }) | null;
+}
+
+export type Theme = "light" | "dark";

@@ -1,0 +1,202 @@
+/** The loss and the pinned tensors as line charts under the heatmap, on the same steps. */
+import { useSignal, useSignalEffect } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import { PALETTES } from "../chart/color";
+import { GAP, RAIL } from "../chart/geometry";
+import { type LineData, lineOptions, plotted, worthLogarithm } from "../chart/line";
+import { framed } from "../chart/surface";
+import type { Series } from "../model/decode";
+import { KIND_NAMES, STAT_NAMES, formatNumber } from "../model/format";
+import { BAD, stateWords } from "../model/magnitude";
+import { placeOfTag } from "../model/rows";
+import { type Window, span } from "../model/steps";
+import { STATS, type Stat } from "../model/types";
+import { fetchSeries } from "../net/api";
+import { namesWidth } from "./heatmap_view";
+import * as session from "./session";
+
+export function Lines() {
+  const now = session.detail.value;
+  if (!now) return null;
+  const loss = now.tables.scalars.filter((scalar) => scalar.kind === "loss").slice(0, 1);
+  const stat = session.selection.value.stat;
+  return (
+    <section class="lines" aria-label="Line charts">
+      {loss.map((scalar) => (
+        <LineChart key={scalar.tag} tag={scalar.tag} stat="value" title={scalar.name} about="" />
+      ))}
+      <div class="toolbar">
+        <h2>Pinned tensors</h2>
+        <div class="tools">
+          <label>
+            Show{" "}
+            <select value={stat} onChange={(event) => session.act({ do: "stat", stat: event.currentTarget.value as Stat })}>
+              {STATS.map((name) => (
+                <option key={name} value={name}>
+                  {STAT_NAMES[name]}
+                </option>
+              ))}
+            </select>
+          </label>
+        </div>
+      </div>
+      {session.pins.value.length === 0 && <p class="quiet">Click a row of the heatmap to see its tensor as a line here.</p>}
+      {session.pins.value.map((tag) => {
+        const place = placeOfTag(now.tables, tag);
+        const about = place ? `${KIND_NAMES[place.kind].toLowerCase()} · ${STAT_NAMES[stat]}${stat === "headroom" ? " (octaves)" : ""}` : "";
+        return <LineChart key={tag} tag={tag} stat={stat} title={place?.row.name ?? tag} about={about} />;
+      })}
+    </section>
+  );
+}
+
+interface ChartProps {
+  readonly tag: string;
+  readonly stat: Stat | "value";
+  readonly title: string;
+  readonly about: string;
+}
+
+const HEIGHT = 118;
+const POINTS = 1200;
+const PATIENCE_MS = 120;
+
+interface Fetched {
+  readonly key: string;
+  readonly window: Window;
+  readonly series: Series;
+}
+
+/** True where what was fetched holds the window, fine enough. */
+function serves(fetched: Fetched | undefined, key: string, window: Window): boolean {
+  if (!fetched || fetched.key !== key || window.from < fetched.window.from - 1 || window.to > fetched.window.to + 1) return false;
+  return fetched.series.stepsPerPoint === 1 || span(window) > span(fetched.window) / 4;
+}
+
+/** Fetches the series for the window and some steps around it, again when the window leaves them or the run changed. */
+function useSeries(tag: string, stat: Stat | "value") {
+  const fetched = useSignal<Fetched | undefined>(undefined);
+  const problem = useSignal("");
+  useSignalEffect(() => {
+    const [now, window, all] = [session.detail.value, session.shown.value, session.bounds.value];
+    if (!now || !all) return;
+    const key = `${now.run}\n${now.version}\n${tag}\n${stat}`;
+    if (serves(fetched.peek(), key, window)) return;
+    const controller = new AbortController();
+    const around = { from: Math.max(all.from, Math.floor(window.from - span(window) / 2)), to: Math.min(all.to, Math.ceil(window.to + span(window) / 2)) };
+    const timer = setTimeout(() => {
+      fetchSeries({ run: now.run, tag, stat, first: around.from, last: around.to - 1, bins: POINTS }, controller.signal).then(
+        (series) => {
+          fetched.value = { key, window: around, series };
+          problem.value = "";
+        },
+        (error: unknown) => {
+          if (!controller.signal.aborted) problem.value = session.textOf(error);
+        },
+      );
+    }, fetched.peek() === undefined ? 0 : PATIENCE_MS);
+    return () => {
+      clearTimeout(timer);
+      controller.abort();
+    };
+  });
+  return { fetched, problem };
+}
+
+function LineChart({ tag, stat, title, about }: ChartProps) {
+  // A chart of another statistic starts anew: its series, scale and hooks belong together.
+  return <Chart key={stat} tag={tag} stat={stat} title={title} about={about} />;
+}
+
+function Chart({ tag, stat, title, about }: ChartProps) {
+  const place = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot | undefined>(undefined);
+  const data = useRef<LineData | undefined>(undefined);
+  const { fetched, problem } = useSeries(tag, stat);
+  const built = useSignal(0);
+  const theme = session.theme.value;
+
+  useEffect(() => {
+    const box = place.current!;
+    const palette = PALETTES[theme];
+    const rebuild = framed(() => {
+      const width = box.clientWidth;
+      if (width < 60 || (chart.current && chart.current.width === width && chart.current.root.isConnected && box.dataset["theme"] === theme)) return;
+      chart.current?.destroy();
+      box.dataset["theme"] = theme;
+      const look = { palette, color: palette.accent, width, height: HEIGHT, window: session.shown.peek(), axisWidth: namesWidth(width), rightPadding: RAIL + GAP };
+      const hovered = (position: number | null): void => void (session.pointed.value = position ?? undefined);
+      chart.current = new uPlot(lineOptions(look, () => data.current, () => session.shown.peek(), hovered), [[], [], []], box);
+      built.value++;
+    });
+    const resized = new ResizeObserver(rebuild);
+    resized.observe(box);
+    return () => {
+      resized.disconnect();
+      chart.current?.destroy();
+      chart.current = undefined;
+    };
+  }, [theme]);
+
+  useSignalEffect(() => {
+    const now = fetched.value;
+    void built.value;
+    if (!now) return;
+    const logarithmic = worthLogarithm(now.series);
+    data.current = { series: now.series, flags: session.flags.value, logarithmic };
+    const { x, low, high } = plotted(now.series, logarithmic);
+    chart.current?.setData([x, low, high], true);
+  });
+  useSignalEffect(() => {
+    const { from, to } = session.shown.value;
+    void session.flags.value;
+    void built.value;
+    chart.current?.setScale("x", { min: from, max: to });
+  });
+  useSignalEffect(() => {
+    const position = session.pointed.value;
+    void session.shown.value;
+    const left = position === undefined ? -10 : (chart.current?.valToPos(position, "x") ?? -10);
+    chart.current?.setCursor({ left, top: 0 }, false);
+  });
+
+  const pinned = stat !== "value";
+  const series = fetched.value?.series;
+  return (
+    <figure class="line" aria-label={`${title} by step`}>
+      <figcaption>
+        {pinned && (
+          <button class="unpin" aria-label={`Unpin ${title}`} title="Unpin" onClick={() => session.act({ do: "pin", tag, shown: session.pins.peek() })}>
+            ×
+          </button>
+        )}
+        <strong title={title}>{title}</strong> <span class="quiet">{about}</span>
+        <span class="value">{series && valueAt(series, session.pointed.value)}</span>
+      </figcaption>
+      <div ref={place} style={{ height: `${HEIGHT}px` }} />
+      {series && series.step.length === 0 && <p class="quiet hollow">Not measured for this tensor in these steps.</p>}
+      {problem.value !== "" && <p class="problem">{problem.value}</p>}
+    </figure>
+  );
+}
+
+/** The value under the pointer, or the last one. */
+function valueAt(series: Series, position: number | undefined): string {
+  const count = series.step.length;
+  if (count === 0) return "";
+  let index = count - 1;
+  if (position !== undefined) {
+    let [low, high] = [0, count - 1];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (series.step[middle]! <= position) low = middle;
+      else high = middle - 1;
+    }
+    index = low;
+  }
+  const [low, high, state] = [series.low[index]!, series.high[index]!, series.state[index]!];
+  const numbers = Number.isNaN(high) ? "" : low === high || Math.abs(high - low) < 1e-6 * Math.abs(high) ? formatNumber(high) : `${formatNumber(low)} to ${formatNumber(high)}`;
+  const text = [stateWords(state & BAD), numbers].filter((part) => part !== "").join(", ");
+  return `${text || "not measured"} at step ${series.step[index]!.toLocaleString("en-US")}`;
+}

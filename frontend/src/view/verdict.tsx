@@ -1,0 +1,70 @@
+/** What happened, in the report's own words, and the facts beside it. */
+import { formatAgo, formatCount, words } from "../model/format";
+import type { Report, RunSummary } from "../model/types";
+import { LiveDot } from "./runs";
+import * as session from "./session";
+import { STATUS_WORDS, StatusSign } from "./status";
+
+export function Verdict({ run, report }: { readonly run: RunSummary; readonly report: Report }) {
+  return (
+    <header class={`verdict ${report.status}`}>
+      <p class="over">
+        <StatusSign status={report.status} />
+        <span class="status-word">{STATUS_WORDS[report.status]}</span>
+        <span class="run-title">{run.run === "." ? "" : run.run}</span>
+        {session.live.value && <LiveDot />}
+      </p>
+      <h1>{report.headline}</h1>
+      {report.paragraphs.map((text, index) => (
+        <p key={index} class="paragraph">
+          {text}
+        </p>
+      ))}
+      <Facts run={run} report={report} />
+    </header>
+  );
+}
+
+function Facts({ run, report }: { readonly run: RunSummary; readonly report: Report }) {
+  const facts: [string, string][] = [];
+  if (report.status === "incident" && report.last_finite_step !== null) facts.push(["Last finite step", formatCount(report.last_finite_step)]);
+  if (report.status === "incident" && report.last_finite_step === null) facts.push(["Last finite step", "none"]);
+  facts.push(["Steps", formatCount(run.steps)], ["Tensors", formatCount(run.tensors)]);
+  if (run.attempts.length > 1) facts.push(["Attempts", formatCount(run.attempts.length)]);
+  const age = session.clock.value - run.updated;
+  facts.push([run.ended ? "Ended" : session.live.value ? "Last heard" : "Went silent", formatAgo(age)]);
+  const made = [words(report.about?.entry_point ?? ""), ...["tensorflow", "keras"].map((name) => version(report, name))].filter((part) => part !== "");
+  if (made.length > 0) facts.push(["Recorded by", made.join(", ")]);
+  return (
+    <dl class="facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function version(report: Report, name: string): string {
+  const found = report.about?.versions?.[name];
+  return found ? `${name === "tensorflow" ? "TensorFlow" : "Keras"} ${found}` : "";
+}
+
+export function Damage({ items, title }: { readonly items: readonly string[]; readonly title: string }) {
+  if (items.length === 0) return null;
+  return (
+    <details class="damage" open={items.length <= 3}>
+      <summary>
+        {title}: {items.length} {items.length === 1 ? "problem" : "problems"}
+      </summary>
+      <ul>
+        {items.slice(0, 100).map((text, index) => (
+          <li key={index}>{text}</li>
+        ))}
+      </ul>
+      {items.length > 100 && <p class="quiet">and {formatCount(items.length - 100)} more</p>}
+    </details>
+  );
+}
