@@ -6,12 +6,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden.make import RECORDS
 from hypothesis import given, settings
 from strategies import full_blocks, records, same, step_blocks
 
 from tb_nanwatch.errors import CorruptData
 from tb_nanwatch.format import codec, magnitude, nanwatch_pb2, planes
-from tb_nanwatch.format.records import BlockSummary, FullBlock, Note, Record, RunHeader, StepBlock, TensorInfo
+from tb_nanwatch.format.records import (
+    BlockSummary,
+    FullBlock,
+    Incident,
+    Note,
+    Origin,
+    Record,
+    RunHeader,
+    Source,
+    StepBlock,
+    TensorInfo,
+)
 
 
 @given(records.filter(lambda r: not isinstance(r, FullBlock)))
@@ -70,6 +82,17 @@ def test_unknown_kinds_and_fields_are_skipped() -> None:
     assert codec.decode(codec.encode(note) + unknown_kind) == note
 
 
+def test_text_that_utf8_cannot_hold_ends_no_recording() -> None:
+    odd = "caf\udce9.py"
+    source = Source(odd, 3, odd, odd)
+    back: Any = codec.decode(codec.encode(Incident(0, 1, 1, Origin("loss", layer=odd, source=source))))
+    assert back.origin.source == Source("caf?.py", 3, "caf?.py", "caf?.py")
+    header: Any = codec.decode(codec.encode(RunHeader("w", host=odd, options={odd: odd})))
+    assert header.options == {"caf?.py": "caf?.py"}
+    table: Any = codec.decode(codec.encode((TensorInfo(0, "weight", odd),)))
+    assert table[0].name == "caf?.py"
+
+
 def test_columns_of_different_lengths_are_damage() -> None:
     message: Any = nanwatch_pb2.Record()
     message.counts.ids.extend([1, 2])
@@ -80,8 +103,6 @@ def test_columns_of_different_lengths_are_damage() -> None:
 
 def sample(kind: str) -> bytes:
     """A small encoded record of each kind, with every field set."""
-    from golden.make import RECORDS
-
     return codec.encode(RECORDS[kind])
 
 
