@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import pkgutil
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -74,22 +74,12 @@ def test_exit_codes() -> None:
     assert "Exit codes: 0 healthy, 3 warnings, 4 an incident, 5 nothing readable" in README
 
 
-def options_of(function: Any) -> dict[str, Any]:
-    return {
-        name: parameter.default
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty
-    }
-
-
 def test_options() -> None:
-    import tb_nanwatch as nanwatch
+    from tb_nanwatch.record.options import Options
 
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| `([^`]+)` \|", section("Options"), re.MULTILINE)
     documented = {name: ast.literal_eval(default) for names, default in rows for name in re.findall(r"\w+", names)}
-    callback, watch = options_of(nanwatch.NanWatch), options_of(nanwatch.watch)
-    assert documented == callback
-    assert documented == {name: watch[name] for name in watch if name not in ("model", "optimizer", "variables")}
+    assert documented == {field.name: field.default for field in dataclasses.fields(Options)}
 
 
 def test_routes() -> None:
