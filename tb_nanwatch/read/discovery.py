@@ -7,7 +7,7 @@ relative to the logdir, "." for the logdir itself. Links to folders are followed
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,12 +25,13 @@ class RunFolder:
     files: tuple[Path, ...]
 
 
-def find_runs(roots: Mapping[str, Path]) -> Iterator[RunFolder]:
+def find_runs(roots: Mapping[str, Path] | Sequence[tuple[str, Path]]) -> Iterator[RunFolder]:
     """Runs below every root. A root named "" is a plain logdir; any other name leads the names of its runs.
 
-    What cannot be listed is passed over, as a folder that vanishes meanwhile is.
+    `roots` may be pairs, since several roots may share a name or have none. What cannot be listed is passed over, as
+    a folder that vanishes meanwhile is.
     """
-    for root_name, root in roots.items():
+    for root_name, root in roots.items() if isinstance(roots, Mapping) else roots:
         visits: dict[tuple[int, int], int] = {}
         for folder, files in _walk(os.path.expanduser(root), (), visits):  # noqa: PTH111  # the root may be no Path
             relative = os.path.relpath(folder, os.path.expanduser(root))  # noqa: PTH111

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,9 +25,9 @@ class Catalog:
     `refresh` may run in one thread while others read: `runs()` is an immutable snapshot, and so is every Run.
     """
 
-    def __init__(self, roots: Path | str | Mapping[str, Path]) -> None:
-        named = roots if isinstance(roots, Mapping) else {"": roots}
-        self._roots = {name: Path(path) for name, path in named.items()}
+    def __init__(self, roots: Path | str | Mapping[str, Path] | Sequence[tuple[str, Path]]) -> None:
+        named = [("", Path(roots))] if isinstance(roots, Path | str) else roots
+        self._roots = list(named.items()) if isinstance(named, Mapping) else list(named)
         self._lock = threading.RLock()
         self._indexes: dict[Path, FileIndex] = {}
         self._stamps: dict[str, str] = {}
@@ -40,6 +40,11 @@ class Catalog:
     def runs(self) -> Mapping[str, Run]:
         """The runs that have a recorder's file, by name, sorted."""
         return self._runs
+
+    @property
+    def foreign(self) -> tuple[Path, ...]:
+        """Event files that other programs wrote, sorted: what an importer would read."""
+        return tuple(sorted(path for path, index in self._indexes.items() if not index.file.ours))
 
     def refresh(self) -> bool:
         """Read what was added to any file since the last time. True if anything changed. Never raises for bad files."""
@@ -79,6 +84,8 @@ class Catalog:
             indexes[path] = index
             if index.part is not None:
                 parts.append(index.part)
+            else:
+                damage.extend(f"{folder.name}/{sentence}" for sentence in index.file.damage)
         return parts
 
     def _run(self, folder: RunFolder, parts: list[FilePart]) -> Run:
