@@ -78,34 +78,44 @@ class StepGatherer:
 
 
 class FullGatherer:
-    """Gathers full steps of the same tensors; hands out a FullBlock for every `FULL_ROWS` of them."""
+    """Gathers full steps; hands out a FullBlock for every `FULL_ROWS` steps of the same tensors.
+
+    A step may bring several groups of tensors (weights, the rest, one group of a rotation): each gathers on its own.
+    """
 
     FULL_ROWS: Final = 26  # the full steps of one block of 256 steps at the default of every tenth
 
     def __init__(self) -> None:
-        self._rows: list[FullBlock] = []
+        self._groups: dict[bytes, list[FullBlock]] = {}
 
     def add(self, row: FullBlock) -> list[FullBlock]:
+        """Blocks that are now complete."""
+        key = np.asarray(row.ids, np.int64).tobytes()
+        rows = self._groups.setdefault(key, [])
         done: list[FullBlock] = []
-        if self._rows and not np.array_equal(self._rows[-1].ids, row.ids):
-            done += self.drain()
-        self._rows.append(row)
-        return done + (self.drain() if sum(len(r.steps) for r in self._rows) >= self.FULL_ROWS else [])
+        if rows and int(rows[-1].steps[-1]) >= int(row.steps[0]):  # the count of steps went back
+            done.append(_joined(rows))
+            rows.clear()
+        rows.append(row)
+        if sum(len(r.steps) for r in rows) >= self.FULL_ROWS:
+            done.append(_joined(self._groups.pop(key)))
+        return done
 
     def drain(self) -> list[FullBlock]:
-        rows, self._rows = self._rows, []
-        if not rows:
-            return []
-        return [
-            FullBlock(
-                steps=np.concatenate([r.steps for r in rows]),
-                ids=rows[0].ids,
-                **{
-                    name: np.concatenate([getattr(r, name) for r in rows])
-                    for name in ("max_abs", "mean", "zero_share", "subnormal_share")
-                },
-            )
-        ]
+        """What is gathered, complete or not."""
+        groups, self._groups = self._groups, {}
+        return [_joined(rows) for rows in groups.values()]
+
+
+def _joined(rows: list[FullBlock]) -> FullBlock:
+    return FullBlock(
+        steps=np.concatenate([r.steps for r in rows]),
+        ids=rows[0].ids,
+        **{
+            name: np.concatenate([getattr(r, name) for r in rows])
+            for name in ("max_abs", "mean", "zero_share", "subnormal_share")
+        },
+    )
 
 
 def _slice(rows: Rows, first: int, last: int) -> Rows:

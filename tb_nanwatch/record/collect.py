@@ -1,0 +1,205 @@
+"""What the hooks hand in while a step runs or is traced, in the order in which it happened.
+
+Only references are kept. No op is made before the step is over: an op in the middle of a graph would shift
+the numbers from which TensorFlow seeds the random ops behind it, and with them the training.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from tb_nanwatch.record import kernels
+from tb_nanwatch.record.guard import Guard
+from tb_nanwatch.record.naming import Names
+from tb_nanwatch.record.options import Options
+
+_RESHAPING = frozenset({"Flatten", "Reshape", "InputLayer", "Identity"})  # their output is their input
+
+
+@dataclass
+class Seen:
+    """One tensor that a hook saw."""
+
+    kind: str
+    name: str
+    layer: str
+    layer_class: str
+    tensor: Any
+    shape: tuple[int, ...] | None = None
+
+
+@dataclass
+class Collector:
+    """Gathers the tensors of one step."""
+
+    names: Names
+    options: Options
+    guard: Guard
+    seen: list[Seen] = field(default_factory=list)
+    losses: list[tuple[str, Any]] = field(default_factory=list)
+    layer_order: dict[str, int] = field(default_factory=dict)
+    optimizer_depth: int = 0
+    missed: int = 0  # tensors inside control flow, where only a replay can look
+    _calls: dict[str, int] = field(default_factory=dict)
+    _tensor_ids: set[int] = field(default_factory=set)
+    _unscaled: dict[int, Any] = field(default_factory=dict)
+    _kept: list[Any] = field(default_factory=list)
+    _graph: Any = field(default_factory=lambda: None if tf.executing_eagerly() else tf.compat.v1.get_default_graph())
+
+    # ------------------------------------------------------------ called by hooks
+
+    def inputs(self, structure: Any, names: list[str] | None = None) -> None:
+        """The arguments of a step, or a batch as (x, y, sample_weight)."""
+        for path, value in _leaves(structure, names):
+            tensor = kernels.measurable(value)
+            if tensor is not None:
+                self._add("input", path, "", "", tensor)
+
+    def activation(self, layer: Any, outputs: Any) -> None:
+        """The output of a layer's call."""
+        if not self.options.activations:
+            return
+        known = self.names.layer(layer)
+        if known is None:
+            if self.names:
+                return
+            known = (str(getattr(layer, "name", type(layer).__name__)), type(layer).__name__)
+        path, layer_class = known
+        if not path or layer_class in _RESHAPING:
+            return
+        number = self._calls.get(path, 0)
+        self._calls[path] = number + 1
+        self.layer_order.setdefault(path, len(self.layer_order))
+        name = path if number == 0 else f"{path}:{number}"
+        floats = [t for t in map(kernels.measurable, tf.nest.flatten(outputs)) if t is not None]
+        for index, tensor in enumerate(floats):
+            suffix = "output" if index == 0 else f"output_{index}"
+            self._add("activation", f"{name}/{suffix}", name, layer_class, tensor)
+
+    def tap(self, name: str, tensor: Any) -> None:
+        """A tensor that the user marked."""
+        number = self._calls.get(f"tap {name}", 0)
+        self._calls[f"tap {name}"] = number + 1
+        self._add("activation", name if number == 0 else f"{name}:{number}", name, "tap", kernels.measurable(tensor))
+
+    def scaled_loss(self, loss: Any, scaled: Any) -> None:
+        """A loss and what a loss-scale optimizer made of it."""
+        self._kept += [loss, scaled]
+        self._unscaled[id(scaled)] = loss
+
+    def gradients(self, target: Any, sources: Any, gradients: Any) -> None:
+        """The result of a tape's `gradient`."""
+        found = False
+        for source, gradient in zip(tf.nest.flatten(sources), _flat_gradients(gradients), strict=False):
+            found |= self.gradient(source, gradient)
+        if found:
+            for loss in tf.nest.flatten(target):
+                loss = kernels.measurable(self._unscaled.get(id(loss), loss))
+                if loss is not None and self._reachable(loss):
+                    number = len(self.losses)
+                    self.losses.append(("loss" if number == 0 else f"loss:{number}", loss))
+
+    def gradient(self, variable: Any, gradient: Any) -> bool:
+        """The gradient of one variable; True if the variable is watched. The newest of a step replaces the older."""
+        named = self.names.variable(variable)
+        if named is None:
+            return False
+        tensor = None if gradient is None else kernels.measurable(gradient)
+        if tensor is not None:
+            self.seen = [s for s in self.seen if not (s.kind == "gradient" and s.name == named.name)]
+            shape = tuple(named.variable.shape) if named.variable.shape.rank is not None else None
+            self._add("gradient", named.name, named.layer, named.layer_class, tensor, shape)
+        return True
+
+    def applied(self, variables: Any, gradients: Any) -> None:
+        """What an optimizer is about to apply: recorded where no tape was seen to make it."""
+        have = {s.name for s in self.seen if s.kind == "gradient"}
+        for variable, gradient in zip(variables, gradients, strict=False):
+            named = self.names.variable(variable)
+            if named is not None and named.name not in have:
+                self.gradient(variable, gradient)
+
+    # ------------------------------------------------------------
+
+    def _add(self, kind: str, name: str, layer: str, layer_class: str, tensor: Any, shape: Any = None) -> None:
+        if not self.options.wants(name, layer):
+            return
+        if not self._reachable(tensor):
+            self.missed += 1
+            return
+        key = id(tensor)
+        if kind == "activation" and key in self._tensor_ids:
+            return  # a model's output is its last layer's: counted once
+        self._tensor_ids.add(key)
+        if shape is None:
+            shape = None if tensor.shape.rank is None else tuple(-1 if d is None else d for d in tensor.shape)
+        self.seen.append(Seen(kind, name, layer, layer_class, tensor, shape))
+
+    def _reachable(self, tensor: Any) -> bool:
+        """Whether a tensor can be read where the step ends, which those inside control flow cannot."""
+        graph = getattr(tensor, "graph", None) if not hasattr(tensor, "numpy") else None
+        return graph is None or graph is self._graph
+
+
+_current = threading.local()
+
+
+def current() -> Collector | None:
+    """The collector of the step that this thread runs or traces, if any."""
+    return getattr(_current, "collector", None)
+
+
+@contextmanager
+def collecting(collector: Collector) -> Iterator[Collector]:
+    before = current()
+    _current.collector = collector
+    try:
+        yield collector
+    finally:
+        _current.collector = before
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Hooks see nothing inside."""
+    before = current()
+    _current.collector = None
+    try:
+        yield
+    finally:
+        _current.collector = before
+
+
+def _flat_gradients(gradients: Any) -> list[Any]:
+    """Flat list in which IndexedSlices stay whole and None keeps its place."""
+    if isinstance(gradients, list | tuple):
+        return [g for part in gradients for g in _flat_gradients(part)]
+    if isinstance(gradients, dict):
+        return [g for key in sorted(gradients) for g in _flat_gradients(gradients[key])]
+    return [gradients]
+
+
+def _leaves(structure: Any, names: list[str] | None) -> list[tuple[str, Any]]:
+    if isinstance(structure, dict):
+        return [leaf for key in structure for leaf in _prefixed(str(key), structure[key])]
+    if isinstance(structure, list | tuple):
+        labels = names or []
+        return [
+            leaf
+            for index, part in enumerate(structure)
+            for leaf in _prefixed(labels[index] if index < len(labels) else str(index), part)
+        ]
+    return [(names[0] if names else "x", structure)]
+
+
+def _prefixed(prefix: str, part: Any) -> list[tuple[str, Any]]:
+    if isinstance(part, dict | list | tuple):
+        return [(f"{prefix}/{path}", value) for path, value in _leaves(part, None)]
+    return [(prefix, part)]
+

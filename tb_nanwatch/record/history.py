@@ -1,0 +1,102 @@
+"""What earlier recorders left in a logdir: where the count of steps and attempts goes on."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tb_nanwatch.format import metadata
+from tb_nanwatch.format.records import Closed, Incident, RunHeader, StepBlock
+from tb_nanwatch.record.segments import read_records
+
+
+@dataclass(frozen=True)
+class History:
+    """attempts: recorders so far; next_step: one after the last; the iterations of its steps, for restarts from a
+    checkpoint; next_incident: first free id; live: pid of a process that seems to be writing here now."""
+
+    attempts: int = 0
+    next_step: int = 0
+    steps: Any = None
+    iterations: Any = None
+    next_incident: int = 0
+    live: int | None = None
+    same_process: bool = False
+
+    def step_after(self, iterations: int) -> int:
+        """Where a recorder begins whose optimizer has done so many iterations: where the run had done as many."""
+        if self.steps is None or iterations <= 0:
+            return self.next_step
+        behind = self.steps[self.iterations == iterations]
+        return int(behind[-1]) + 1 if len(behind) else self.next_step
+
+
+def read(logdir: Path) -> History:
+    """History of a logdir, from the newest segments of each recorder. Damaged files count as far as they go."""
+    newest: dict[str, Path] = {}
+    for path in sorted(logdir.glob(f"events.out.tfevents.*{metadata.FILE_SUFFIX}")):
+        parts = path.name.split(".")
+        newest[".".join(parts[:-2])] = path  # all but the segment number: sorted, so the newest stays
+    attempts, next_step, next_incident, live, same = 0, 0, 0, None, False
+    steps: list[Any] = []
+    iterations: list[Any] = []
+    for path in newest.values():
+        header, closed, last = None, False, -1
+        for _, _, record in read_records(path):
+            if isinstance(record, RunHeader):
+                header = record
+            elif isinstance(record, StepBlock):
+                steps.append(record.steps)
+                iterations.append(record.iterations)
+                last = int(record.steps[-1])
+            elif isinstance(record, Incident):
+                next_incident = max(next_incident, record.id + 1)
+            elif isinstance(record, Closed):
+                closed = True
+        if header is None:
+            continue
+        attempts = max(attempts, header.attempt + 1)
+        next_step = max(next_step, last + 1)
+        if not closed and header.host == socket.gethostname() and header.pid != os.getpid() and _alive(header.pid):
+            live = header.pid
+        same |= header.pid == os.getpid() and header.host == socket.gethostname()
+    return History(
+        attempts,
+        next_step,
+        np.concatenate(steps) if steps else None,
+        np.concatenate(iterations) if iterations else None,
+        next_incident,
+        live,
+        same,
+    )
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def versions() -> dict[str, str]:
+    """Versions of what shapes a run's numbers."""
+    import platform
+    import sys
+
+    from tb_nanwatch.version import __version__
+
+    found = {"tb_nanwatch": __version__, "python": platform.python_version()}
+    for name in ("tensorflow", "keras", "tf_keras", "numpy"):
+        if name in sys.modules:
+            found[name] = str(getattr(sys.modules[name], "__version__", ""))
+    return found
+
+

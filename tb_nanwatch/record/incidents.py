@@ -1,0 +1,111 @@
+"""Incidents as they open, spread, recover and end.
+
+One lasts until ten steps in a row are finite with finite weights; a shorter gap belongs to the same incident.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tb_nanwatch.format.records import Incident
+from tb_nanwatch.record import judge
+
+RECOVERED_AFTER: Final = 10  # finite steps in a row
+SKIPS_ARE_TROUBLE: Final = 50  # skipped steps in a row with nothing else between
+KEPT_WHOLE: Final = 100  # incidents of a run that are recorded; further ones are counted
+SPREAD_KEPT: Final = 512
+
+
+@dataclass(frozen=True)
+class Change:
+    """An incident that must be written. `opened` if it is new, `urgent` if training must wait until it is on disk."""
+
+    incident: Incident
+    opened: bool = False
+    urgent: bool = False
+
+
+@dataclass
+class Incidents:
+    """Follows a run step by step. `first_id` continues the count of earlier recorders of the run."""
+
+    action: str = "record"
+    first_id: int = 0
+    weights_bad: bool = False  # before the first step
+    current: Incident | None = None
+    last_finite_step: int | None = None
+    uncounted: int = 0
+    _seen: int = 0
+    _finite: int = 0
+    _last_bad: int = -1
+    _known: set[str] = field(default_factory=set)
+    _benign: judge.Benign = field(default_factory=judge.Benign)
+    _skips: int = 0
+    _metrics_bad: bool = False
+
+    def follow(self, state: judge.StepState) -> list[Change]:
+        """Take in the next step; what has to be written because of it."""
+        state = self._without_old_metrics(state)
+        state = replace(state, weights_bad_before=self.weights_bad)
+        self.weights_bad = not state.weights_finite
+        self._skips = self._skips + 1 if state.skipped else 0
+        benign = frozenset(self._benign.tags)
+        damaged = state.damaged(benign) or self._skips >= SKIPS_ARE_TROUBLE
+        if damaged:
+            return self._damaged(state, benign)
+        self._benign.learn(state)
+        return self._finite_step(state)
+
+    def close(self) -> list[Change]:
+        """The state of an incident that lasts when the recorder ends."""
+        return [Change(self.current, urgent=True)] if self.current is not None else []
+
+    def _without_old_metrics(self, state: judge.StepState) -> judge.StepState:
+        """Metrics are running means: they stay NaN until the epoch ends. Only the step that made them so counts."""
+        bad = "metric" in state.kinds()
+        old, self._metrics_bad = self._metrics_bad, bad
+        if bad and old:
+            return replace(state, bad=tuple(b for b in state.bad if b.info.kind != "metric"))
+        return state
+
+    def _damaged(self, state: judge.StepState, benign: frozenset[str]) -> list[Change]:
+        self._finite = 0
+        self._last_bad = state.step
+        if self.current is not None:
+            grown = judge.spread(state, self._known, len(self.current.spread))
+            self._known |= {b.info.tag for b in state.bad}
+            self.current = replace(
+                self.current,
+                spread=(self.current.spread + tuple(grown))[:SPREAD_KEPT],
+                bad_steps=self.current.bad_steps + 1,
+            )
+            return [Change(self.current)] if grown else []
+        self._seen += 1
+        if self._seen > KEPT_WHOLE:
+            self.uncounted += 1
+            return []
+        relevant = replace(state, bad=tuple(b for b in state.bad if b.info.tag not in benign) or state.bad)
+        self._known = {b.info.tag for b in state.bad}
+        self.current = Incident(
+            id=self.first_id + self._seen - 1,
+            first_step=state.step,
+            detected_step=state.step,
+            origin=judge.origin(state, benign),
+            spread=tuple(judge.spread(relevant, set(), 0))[:SPREAD_KEPT],
+            last_finite_step=self.last_finite_step,
+            wall_time=time.time(),
+            action=self.action,
+        )
+        return [Change(self.current, opened=True, urgent=True)]
+
+    def _finite_step(self, state: judge.StepState) -> list[Change]:
+        self.last_finite_step = state.step
+        self._finite += 1
+        if self.current is None or self._finite < RECOVERED_AFTER:
+            return []
+        ended = replace(self.current, last_step=self._last_bad, recovered=True)
+        self.current = None
+        self._known = set()
+        return [Change(ended, urgent=True)]

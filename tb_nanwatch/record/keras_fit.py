@@ -1,0 +1,137 @@
+"""The Keras entry point: a callback that watches `fit`.
+
+It puts itself around `train_step` (which is traced into the compiled step) and around `train_function` (which the
+loop calls), from the beginning of a fit to its end. It implements no batch-level method, so Keras keeps passing
+logs between batches as it would without it.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+import keras
+
+from tb_nanwatch.record import options as options_module
+from tb_nanwatch.record.naming import Names
+from tb_nanwatch.record.optimizers import is_scaled, scalars_of
+from tb_nanwatch.record.recorder import Recorder
+
+_watchers: weakref.WeakKeyDictionary[Any, NanWatch] = weakref.WeakKeyDictionary()
+
+
+class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Watches a Keras `fit`: `model.fit(..., callbacks=[NanWatch("logs/run1")])`.
+
+    Args:
+        logdir: folder of this run; one logdir is one run.
+        **options: see `tb_nanwatch.record.options.Options`.
+
+    Raises:
+        UsageError: an unknown option, a value that is not allowed, or (when fit begins) a logdir that cannot be written.
+        NonFiniteError: out of `fit`, with on_nonfinite="raise".
+    """
+
+    def __init__(self, logdir: str | os.PathLike[str], **options: Any) -> None:
+        super().__init__()
+        self._logdir = os.fspath(logdir)
+        self._options = options_module.parse(options)
+        self._recorder: Recorder | None = None
+        self._key: Any = None
+        self._original: Any = None
+        self._watched: Any = None
+
+    # ------------------------------------------------------------ called by Keras
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        model = self.model
+        earlier = _watchers.get(model)
+        if earlier is not None and earlier is not self:  # a notebook cell that ran twice
+            earlier.close()
+        _watchers[model] = self
+        if self._recorder is None or self._key[0] != id(model) or not self._recorder.guard.alive:
+            self.close()
+            self._recorder = self._new_recorder(model)
+        with self._recorder.guard.contained("beginning to watch a fit"):
+            self._install(model)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._uninstall()
+        if self._recorder is not None:
+            self._recorder.flush()
+
+    # ------------------------------------------------------------ for users
+
+    def close(self) -> None:
+        """End the recording. Called by itself when the process ends."""
+        self._uninstall()
+        if self._recorder is not None:
+            self._recorder.close()
+            self._recorder = None
+
+    # ------------------------------------------------------------
+
+    def _new_recorder(self, model: Any) -> Recorder:
+        names = Names()
+        names.add_model(model)
+        steps = int(getattr(model, "steps_per_execution", 1) or 1)
+        return Recorder(
+            self._logdir,
+            self._options,
+            names,
+            scalars_of(model.optimizer),
+            "keras_fit",
+            slots=1 if model.run_eagerly else steps,
+            scaled=is_scaled(model.optimizer),
+        )
+
+    def _install(self, model: Any) -> None:
+        recorder = self._recorder
+        assert recorder is not None
+        self._original = model.__dict__.get("train_step")
+        key = (id(model), id(model.optimizer), id(getattr(model, "_compile_loss", None)), model.run_eagerly)
+        step = model.train_step
+
+        def watched_step(data: Any) -> Any:
+            return recorder.run_step(step, (data,), ["x", "y", "sample_weight"])
+
+        if self._watched is None or key != self._key:  # else the traced function of the fit before serves again
+            self._key = key
+            object.__setattr__(model, "train_step", watched_step)
+            model.make_train_function(force=True)
+            self._watched = self._around(model.train_function, recorder, model)
+        model.train_function = self._watched
+
+    def _around(self, function: Any, recorder: Recorder, model: Any) -> Any:
+        def watched_function(iterator: Any) -> Any:
+            try:
+                logs = function(iterator)
+            except StopIteration:
+                raise
+            except BaseException:
+                self._uninstall()
+                raise
+            try:
+                recorder.after_call()
+            except BaseException:
+                self._uninstall()
+                raise
+            if recorder.stop_requested:
+                model.stop_training = True
+            return logs
+
+        return watched_function
+
+    def _uninstall(self) -> None:
+        """Leave the model as it was: its own train_step, and a train_function to be made anew."""
+        model = self._model_if_any()
+        if model is None or model.train_function is not self._watched or self._watched is None:
+            return
+        model.__dict__.pop("train_step", None)
+        if self._original is not None:
+            object.__setattr__(model, "train_step", self._original)
+        model.train_function = None
+
+    def _model_if_any(self) -> Any:
+        return getattr(self, "_model", None)

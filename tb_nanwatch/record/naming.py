@@ -1,0 +1,140 @@
+"""Stable names: a layer by its path in the model, a variable by its layer and its own name.
+
+Names of a Keras model are found by walking what contains what, so that they do not depend on how the model was
+built or called: `decoder/dec_out/kernel`. In a tf.Module it is the attribute path, for a bare list of
+variables their own names. Doubled names are numbered in the order met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class NamedVariable:
+    """A variable to watch. `variable` is a tf.Variable."""
+
+    name: str
+    layer: str
+    layer_class: str
+    variable: Any
+    trainable: bool
+
+
+class Names:
+    """Names of the layers and variables of one or several models, modules or lists of variables."""
+
+    def __init__(self) -> None:
+        self.variables: list[NamedVariable] = []
+        self.metrics: list[NamedVariable] = []
+        self._layers: dict[int, tuple[str, str]] = {}  # id(layer) -> path, class
+        self._kept: list[Any] = []  # ids stay valid while the objects live
+        self._by_handle: dict[int, NamedVariable] = {}
+        self._taken: set[str] = set()
+
+    # ------------------------------------------------------------ reading names
+
+    def layer(self, layer: Any) -> tuple[str, str] | None:
+        """(path, class name) of a known layer, None for others; the path of a model itself is empty."""
+        return self._layers.get(id(layer))
+
+    def variable(self, variable: Any) -> NamedVariable | None:
+        handle = handle_of(variable)
+        return None if handle is None else self._by_handle.get(id(handle))
+
+    def __bool__(self) -> bool:
+        return bool(self._layers)
+
+    # ------------------------------------------------------------ learning names
+
+    def add_model(self, model: Any, prefix: str = "") -> None:
+        """A Keras model or layer (Keras 3 or 2) with all that it contains."""
+        if id(model) in self._layers:
+            return
+        self._know(model, prefix)
+        self._add_contents(model, prefix)
+        for variable in getattr(model, "weights", []):  # what no walk along attributes finds
+            self._add_variable(variable, "", "", getattr(variable, "path", None) or variable.name)
+        for metric in getattr(model, "metrics", None) or []:
+            for variable in metric.variables:
+                raw = raw_variable(variable)
+                if raw.dtype.is_floating:
+                    self.metrics.append(NamedVariable(f"{metric.name}/{_own_name(variable)}", "", "", raw, False))
+
+    def add_module(self, module: Any) -> None:
+        """A tf.Module: variables by attribute path."""
+        for path, variable in module._flatten(predicate=_is_variable, with_path=True):
+            parts = [str(part) for part in path if part not in ("_trainable_variables", "_non_trainable_variables")]
+            self._add_variable(variable, "/".join(parts[:-1]), "", "/".join(parts))
+
+    def add_variables(self, variables: Iterable[Any]) -> None:
+        for variable in variables:
+            name = _own_name(variable)
+            self._add_variable(variable, name.rpartition("/")[0], "", name)
+
+    def _add_contents(self, layer: Any, path: str) -> None:
+        own = [*getattr(layer, "_trainable_variables", ()), *getattr(layer, "_non_trainable_variables", ())]
+        own += [*getattr(layer, "_trainable_weights", ()), *getattr(layer, "_non_trainable_weights", ())]
+        for variable in own:
+            if not _is_metric_or_seed(variable):
+                name = _own_name(variable).rpartition("/")[2]
+                self._add_variable(variable, path, type(layer).__name__, f"{path}/{name}" if path else name)
+        for child in _children(layer):
+            if id(child) not in self._layers:
+                child_path = self._unique(f"{path}/{child.name}" if path else child.name)
+                self._know(child, child_path)
+                self._add_contents(child, child_path)
+
+    def _know(self, layer: Any, path: str) -> None:
+        self._layers[id(layer)] = (path, type(layer).__name__)
+        self._kept.append(layer)
+
+    def _add_variable(self, variable: Any, layer: str, layer_class: str, name: str) -> None:
+        raw = raw_variable(variable)
+        handle = handle_of(raw)
+        if handle is None or id(handle) in self._by_handle or not raw.dtype.is_floating:
+            return
+        trainable = bool(getattr(variable, "trainable", False))
+        named = NamedVariable(self._unique(name.split(":")[0]), layer, layer_class, raw, trainable)
+        self.variables.append(named)
+        self._by_handle[id(handle)] = named
+
+    def _unique(self, name: str) -> str:
+        unique, number = name, 0
+        while unique in self._taken:
+            number += 1
+            unique = f"{name}_{number}"
+        self._taken.add(unique)
+        return unique
+
+
+def raw_variable(variable: Any) -> Any:
+    """The tf.Variable inside a Keras 3 variable, any other variable as it is."""
+    inner = getattr(variable, "_value", None)
+    return inner if inner is not None and hasattr(inner, "handle") else variable
+
+
+def handle_of(variable: Any) -> Any:
+    return getattr(raw_variable(variable), "handle", None)
+
+
+def _own_name(variable: Any) -> str:
+    return str(getattr(variable, "name", "variable")).split(":")[0]
+
+
+def _is_variable(value: Any) -> bool:
+    return hasattr(value, "handle") and hasattr(value, "assign")
+
+
+def _is_metric_or_seed(variable: Any) -> bool:
+    return "seed_generator" in str(getattr(variable, "path", ""))
+
+
+def _children(layer: Any) -> list[Any]:
+    """Layers directly inside a layer: Keras 3 keeps them in `_layers`, Keras 2 in `_self_tracked_trackables`."""
+    children = getattr(layer, "_layers", None)
+    if children is None:
+        children = [t for t in getattr(layer, "_self_tracked_trackables", ()) if hasattr(t, "call")]
+    return [child for child in children if hasattr(child, "name")]

@@ -1,0 +1,30 @@
+"""What an optimizer says about itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tb_nanwatch.record.naming import raw_variable
+from tb_nanwatch.record.probe import Scalars
+
+
+def is_scaled(optimizer: Any) -> bool:
+    """Whether an optimizer scales the loss dynamically and skips updates that overflow."""
+    return hasattr(optimizer, "dynamic_scale") or hasattr(optimizer, "initial_scale")
+
+
+def scalars_of(optimizer: Any) -> Scalars:
+    """Learning rate, loss scale and iterations of a Keras optimizer, as far as it has them."""
+    if optimizer is None:
+        return Scalars()
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    rate = getattr(inner, "_learning_rate", None)
+    if rate is not None and not hasattr(rate, "assign"):
+        rate = (lambda: inner.learning_rate) if hasattr(inner, "learning_rate") else None
+    scale = getattr(optimizer, "dynamic_scale", None)
+    iterations = getattr(inner, "iterations", None)
+    return Scalars(
+        None if rate is None else raw_variable(rate),
+        None if scale is None else raw_variable(scale),
+        None if iterations is None else raw_variable(iterations),
+    )

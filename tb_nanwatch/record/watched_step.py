@@ -1,0 +1,134 @@
+"""The entry point for custom loops: `watch(train_step, logdir, model=..., optimizer=...)`, and `tap`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tb_nanwatch.errors import UsageError
+from tb_nanwatch.record import collect, kernels
+from tb_nanwatch.record import options as options_module
+from tb_nanwatch.record.functions import convert, is_function
+from tb_nanwatch.record.naming import Names
+from tb_nanwatch.record.optimizers import is_scaled, scalars_of
+from tb_nanwatch.record.recorder import Recorder
+
+
+def watch(
+    step: Callable[..., Any],
+    logdir: str | os.PathLike[str],
+    model: Any = None,
+    optimizer: Any = None,
+    variables: Iterable[Any] | None = None,
+    **options: Any,
+) -> WatchedStep:
+    """Watch a training step of any kind: eager, tf.function, jit_compile.
+
+    Args:
+        step: the function that trains on one batch. Called with the same arguments, it gives the same result.
+        logdir: folder of this run.
+        model: a Keras model, a tf.Module, or a list or dict of them.
+        optimizer: a Keras optimizer, or a list or dict of them; only needed for learning rate, loss scale and iterations.
+        variables: variables to watch where there is no model.
+        **options: see `tb_nanwatch.record.options.Options`.
+
+    Raises:
+        UsageError: a step that cannot be called, nothing to watch, an option that is not allowed, or a logdir that
+            cannot be written.
+    """
+    checked = options_module.parse(options)
+    if not callable(step):
+        raise UsageError(
+            f"watch takes the function that trains on one batch, not {type(step).__name__}: "
+            "watch(train_step, logdir, model=model, optimizer=optimizer)"
+        )
+    names = Names()
+    models = _several(model)
+    for one in models:
+        _add(names, one, prefix=getattr(one, "name", "") if len(models) > 1 else "")
+    if variables is not None:
+        names.add_variables(list(variables))
+    if not names.variables:
+        raise UsageError("nothing to watch: pass model= (a built Keras model or a tf.Module) or variables=[...]")
+    first = next(iter(_several(optimizer)), None)
+    recorder = Recorder(logdir, checked, names, scalars_of(first), "watch", scaled=is_scaled(first))
+    return WatchedStep(step, recorder)
+
+
+def tap(name: str, tensor: Any) -> Any:
+    """Mark an extra tensor inside a watched step; gives the tensor back, and does nothing outside one."""
+    collector = collect.current()
+    if collector is not None and kernels.measurable(tensor) is not None:
+        collector.tap(name, tensor)
+    return tensor
+
+
+class WatchedStep:
+    """A step under watch. Call it as the original; `close` it at the end, or use it as a context manager."""
+
+    def __init__(self, step: Callable[..., Any], recorder: Recorder) -> None:
+        functools.update_wrapper(self, step, updated=())
+        self._recorder = recorder
+        self._names = _argument_names(step)
+        if is_function(step):
+            self._step = convert(step, self._run_inside)
+            self._inside = True
+        else:
+            self._step = step
+            self._inside = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._inside:
+            result = self._step(*args, **kwargs)
+        else:
+            result = self._run_inside(self._step, args, kwargs)
+        self._recorder.after_call()
+        return result
+
+    def close(self) -> None:
+        """Write what is left and end the recording."""
+        self._recorder.close()
+
+    def __enter__(self) -> WatchedStep:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+    def _run_inside(self, step: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        names = [*self._names[: len(args)], *kwargs]
+        if len(names) < len(args) + len(kwargs):
+            names = [*(str(n) for n in range(len(args))), *kwargs]
+        return self._recorder.run_step(lambda *_: step(*args, **kwargs), (*args, *kwargs.values()), names)
+
+
+def _several(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return list(value.values())
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _add(names: Names, model: Any, prefix: str) -> None:
+    if hasattr(model, "weights") and hasattr(model, "call"):
+        names.add_model(model, prefix)
+    elif isinstance(model, tf.Module):
+        names.add_module(model)
+    else:
+        raise UsageError(
+            f"model= takes a Keras model or a tf.Module, not {type(model).__name__}; use variables=[...] for bare variables"
+        )
+
+
+def _argument_names(step: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(getattr(step, "python_function", step)).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
