@@ -8,7 +8,8 @@ from typing import Final
 
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.causes import Case, Cause
-from tb_nanwatch.format.records import Incident, Spread
+from tb_nanwatch.diagnose.earlier import was_finite
+from tb_nanwatch.format.records import Incident, Origin, Spread
 
 SPREAD_NAMED: Final = 4  # tensors named per step
 SPREAD_STEPS: Final = 3  # steps told one by one
@@ -24,15 +25,19 @@ PHASE_WORDS: Final = {
     "metric": "beside the training itself",
 }
 
-#: What is known to have been finite before the first bad value, by the meaning of the phase.
-STILL_GOOD: Final = {
+#: What the phase says of where the value came from.
+MEANING: Final = {
     "input": "It came in with the data; nothing in the network made it.",
+    "weights": "What made it bad happened before, and is not in this run.",
+    "metric": "Loss, gradients and weights stayed finite: only a metric was touched.",
+}
+
+#: What was finite right before, said where that step measured it.
+STILL_GOOD: Final = {
     "forward": "The batch itself was finite.",
     "loss": "The outputs of the layers were finite; the loss computed from them was not.",
     "backward": "The loss of that step was finite; the gradient was not.",
     "update": "The gradients of that step were finite; what the optimizer made of them was not.",
-    "weights": "What made it bad happened before, and is not in this run.",
-    "metric": "Loss, gradients and weights stayed finite: only a metric was touched.",
 }
 
 CAUSE_WORDS: Final = {
@@ -50,7 +55,7 @@ ACTIONS: Final = {
 def headline(incident: Incident) -> str:
     """One line: when, and in what first."""
     origin = incident.origin
-    what = words.place(origin.tensor_kind, origin.tensor, origin.layer)
+    what = _what(origin)
     counts = words.bad_elements(origin.output)
     where = f"{what} ({counts})" if counts else what
     step = f"{incident.first_step:,}"
@@ -66,7 +71,7 @@ def headline(incident: Incident) -> str:
 def tell(case: Case, cause: Cause, first: bool) -> Iterator[str]:
     """Paragraphs on one incident; the first of a run is told with what came before it."""
     incident = case.incident
-    yield " ".join(_beginning(incident))
+    yield " ".join(_beginning(case))
     spread = _spread(incident)
     if spread:
         yield spread
@@ -82,9 +87,15 @@ def _event(incident: Incident) -> str:
     return f"Blew up at step {incident.first_step:,}"
 
 
-def _beginning(incident: Incident) -> Iterator[str]:
-    origin = incident.origin
-    what = words.place(origin.tensor_kind, origin.tensor, origin.layer)
+def _what(origin: Origin) -> str:
+    """The tensor of the origin; the update itself may not have been recorded, only what it left in the weights."""
+    kind = "update" if origin.phase == "update" and origin.tensor_kind == "weight" else origin.tensor_kind
+    return words.place(kind, origin.tensor, origin.layer)
+
+
+def _beginning(case: Case) -> Iterator[str]:
+    incident, origin = case.incident, case.incident.origin
+    what = _what(origin)
     layer = ""
     if origin.layer and words.printable(origin.layer) not in what:
         layer = f" of layer {words.printable(origin.layer)}"
@@ -94,7 +105,9 @@ def _beginning(incident: Incident) -> Iterator[str]:
     counts = words.bad_elements(origin.output)
     held = f"held the first bad value{f': {counts}' if counts else ''}"
     yield f"At step {incident.first_step:,}, {phase}, {what}{layer} {held}."
-    if origin.phase in STILL_GOOD:
+    if origin.phase in MEANING:
+        yield MEANING[origin.phase]
+    if origin.phase in STILL_GOOD and was_finite(case.run, incident):
         yield STILL_GOOD[origin.phase]
     if origin.op_type:
         yield f"It was made by {words.printable(origin.op_type)}{_line(incident)}."
