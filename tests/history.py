@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ class Recorder:
         """Its segment files, each with header and table."""
         logdir.mkdir(parents=True, exist_ok=True)
         edges = [0, *self.cuts, len(self.steps)]
-        blocks = [b for a, z in zip(edges, edges[1:], strict=False) if a < z for b in [self._block(a, z)]]
+        blocks = [b for a, z in itertools.pairwise(edges) if a < z for b in [self._block(a, z)]]
         groups: list[list[Record]] = [[]]
         for number, block in enumerate(blocks):
             groups[-1].append(block)

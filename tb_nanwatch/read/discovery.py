@@ -33,9 +33,10 @@ def find_runs(roots: Mapping[str, Path] | Sequence[tuple[str, Path]]) -> Iterato
     """
     for root_name, root in roots.items() if isinstance(roots, Mapping) else roots:
         visits: dict[tuple[int, int], int] = {}
-        for folder, files in _walk(os.path.expanduser(root), (), visits):  # noqa: PTH111  # the root may be no Path
-            relative = os.path.relpath(folder, os.path.expanduser(root))  # noqa: PTH111
-            name = os.path.join(root_name, relative) if root_name else relative  # noqa: PTH118  # keeps "name/."
+        top = Path(root).expanduser()
+        for folder, files in _walk(str(top), (), visits):
+            relative = os.path.relpath(folder, top)
+            name = os.path.join(root_name, relative) if root_name else relative  # noqa: PTH118  # Path drops "/."
             yield RunFolder(name, Path(folder), files)
 
 

@@ -113,9 +113,9 @@ class Segments:
     # ------------------------------------------------------------ thinning
 
     def _keep_budget(self, room: int) -> None:
-        """Thin closed segments until `room` bytes are left for the current one."""
+        """Thin closed segments until `room` bytes are left for the current one, and as much as thinning one takes."""
         sizes = {path: path.stat().st_size for path in self._paths[:-1] if path.exists()}
-        while sum(sizes.values()) + room > self._disk_bytes:
+        while sum(sizes.values()) + max(sizes.values(), default=0) + room > self._disk_bytes:
             closed = [p for p in sizes if self._passes[p] < MAX_PASSES]
             if not closed:
                 return
