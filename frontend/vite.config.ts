@@ -1,5 +1,5 @@
 import { defineConfig } from "vite";
-import { thirdPartyLicenses } from "./licenses.config";
+import { thirdPartyLicenses } from "./licenses.config.ts";
 
 // One fixed entry that TensorBoard imports; no HTML, so styles are imported as text (`?inline`) by src/main.ts.
 export default defineConfig({

@@ -1,6 +1,6 @@
 /** Draws the heatmap: cells, trouble over them, incidents, names, axis and the rail of all rows. */
 import { formatCount } from "../model/format";
-import { leafOf, beginsLayer } from "../model/rows";
+import { type Shared, beginsLayer, leafOf, withoutShared } from "../model/rows";
 import type { TensorRow } from "../model/types";
 import { stepTicks } from "./axis";
 import type { Palette } from "./color";
@@ -15,6 +15,8 @@ import { glyph, hatch, unmeasuredHatch } from "./trouble";
 export interface Flag {
   readonly step: number;
   readonly recovered: boolean;
+  /** The row where it began, if that is among those shown. */
+  readonly row?: number | undefined;
 }
 
 export interface Scene {
@@ -27,6 +29,8 @@ export interface Scene {
   /** Marks of the whole run, for the rail. */
   readonly everywhere: readonly Mark[];
   readonly flags: readonly Flag[];
+  /** What the path of every layer begins and ends with, which tells none of them apart. */
+  readonly shared: Shared;
   readonly pinned: ReadonlySet<number>;
 }
 
@@ -43,6 +47,7 @@ export function drawHeatmap(context: CanvasRenderingContext2D, scene: Scene): vo
   drawGrid(context, scene);
   drawFlags(context, scene);
   drawMarks(context, scene);
+  drawOrigins(context, scene);
   drawStrip(context, scene);
   drawNames(context, scene);
   drawAxis(context, scene);
@@ -131,6 +136,29 @@ function drawGlyphs(context: CanvasRenderingContext2D, palette: Palette, geometr
   } else if (width >= 2 * GLYPH_ROOM) put(x + GLYPH_ROOM);
 }
 
+/** A ring around the very cell where an incident began: the one place to look at among all that it spread to. */
+function drawOrigins(context: CanvasRenderingContext2D, { geometry, palette, flags }: Scene): void {
+  const { plot, window, rowHeight } = geometry;
+  context.save();
+  context.beginPath();
+  context.rect(plot.x - 6, plot.y - 3, plot.width + 9, plot.height + 6);
+  context.clip();
+  for (const { row, step } of flags) {
+    if (row === undefined || step + 1 <= window.from || step >= window.to) continue;
+    const [left, right] = [xOf(geometry, step), xOf(geometry, step + 1)];
+    const [width, height] = [Math.max(9, right - left + 3), Math.max(9, rowHeight + 2)];
+    const [x, y] = [(left + right - width) / 2, yOf(geometry, row) + (rowHeight - height) / 2];
+    for (const [color, thick] of [[palette.paper, 4.5], [palette.ink, 2]] as const) {
+      context.strokeStyle = color;
+      context.lineWidth = thick;
+      context.beginPath();
+      context.roundRect(x, y, width, height, 3);
+      context.stroke();
+    }
+  }
+  context.restore();
+}
+
 /** The strip over the plot: for every column, whether any row is bad there, scrolled out or not. */
 function drawStrip(context: CanvasRenderingContext2D, { geometry, palette, marks }: Scene): void {
   const { plot } = geometry;
@@ -181,17 +209,19 @@ function drawFlags(context: CanvasRenderingContext2D, { geometry, palette, flags
 
 /** Where the two parts of a name are written: the layer, and what it is of the layer at the right. */
 function drawNames(context: CanvasRenderingContext2D, scene: Scene): void {
-  const { geometry, palette, rows, marks, pinned } = scene;
-  const bad = new Set(marks.map((mark) => mark.row));
+  const { geometry, rows, marks, pinned } = scene;
+  const found = new Set(marks.map((mark) => mark.row));
+  // Where most are bad, red names would say nothing that the plot does not.
+  const bad = found.size * 2 > rows.length ? new Set<number>() : found;
   const spacious = geometry.rowHeight >= LINE;
   const { first } = visibleRows(geometry);
   for (const label of labelsOf(geometry, rows, bad, pinned)) {
     const row = rows[label.row];
-    if (row) drawName(context, scene, label, row, spacious && label.row !== first && !beginsLayer(rows, label.row), palette);
+    if (row) drawName(context, scene, label, row, spacious && label.row !== first && !beginsLayer(rows, label.row));
   }
 }
 
-function drawName(context: CanvasRenderingContext2D, { geometry, palette, pinned, rows }: Scene, label: Label, row: TensorRow, sameLayer: boolean, _: Palette): void {
+function drawName(context: CanvasRenderingContext2D, { geometry, palette, pinned, rows, shared }: Scene, label: Label, row: TensorRow, sameLayer: boolean): void {
   const right = geometry.plot.x - 8;
   const inside = label.y > geometry.plot.y - 2 && label.y < geometry.plot.y + geometry.plot.height + 2;
   if (!inside) return;
@@ -213,7 +243,7 @@ function drawName(context: CanvasRenderingContext2D, { geometry, palette, pinned
   if (sameLayer) return;
   context.fillStyle = label.bad ? (palette.trouble[1] ?? palette.ink) : palette.ink;
   if (row.layer === "") return;
-  const name = fitted(context, row.layer, room - used);
+  const name = fitted(context, withoutShared(row.layer, shared), room - used);
   if (single || geometry.rowHeight >= LINE || leaf !== "") context.fillText(name, 14, label.y + 0.5);
   else {
     context.textAlign = "right";
@@ -242,6 +272,8 @@ function drawRail(context: CanvasRenderingContext2D, { geometry, palette, everyw
   const { plot, content, scroll } = geometry;
   const x = plot.x + plot.width + GAP;
   const height = Math.min(plot.height, content);
+  const scrolls = content > plot.height + 0.5;
+  if (!scrolls && geometry.rowHeight >= 6) return; // every row is in plain sight
   context.fillStyle = palette.unmeasured;
   context.fillRect(x, plot.y, RAIL, height);
   const scale = height / Math.max(1, geometry.rows);
@@ -254,7 +286,7 @@ function drawRail(context: CanvasRenderingContext2D, { geometry, palette, everyw
       context.fillRect(x + 3, y, RAIL - 3, tall);
     }
   }
-  if (content <= plot.height + 0.5) return;
+  if (!scrolls) return;
   context.strokeStyle = palette.accent;
   context.lineWidth = 1.5;
   context.strokeRect(x + 0.75, plot.y + (scroll / content) * height + 0.75, RAIL - 1.5, Math.max(6, (plot.height / content) * height - 1.5));

@@ -76,7 +76,7 @@ export interface LineData {
   readonly logarithmic: boolean;
 }
 
-export function lineOptions(look: LineLook, current: () => LineData | undefined, window: () => Window, hovered: (position: number | null) => void): uPlot.Options {
+export function lineOptions(look: LineLook, current: () => LineData | undefined, window: () => Window, hovered: (position: number | undefined) => void): uPlot.Options {
   const { palette } = look;
   const axis: uPlot.Axis = {
     font: FONT,
@@ -101,7 +101,7 @@ export function lineOptions(look: LineLook, current: () => LineData | undefined,
         size: 20,
         gap: 2,
         grid: { show: false },
-        splits: (self) => stepTicks(window(), self.width).map((tick) => tick.position),
+        splits: (self) => stepTicks(window(), self.bbox.width / uPlot.pxRatio).map((tick) => tick.position),
         values: (_, splits) => splits.map((at) => (at - 0.5).toLocaleString("en-US")),
       },
       {
@@ -125,7 +125,13 @@ export function lineOptions(look: LineLook, current: () => LineData | undefined,
     bands: [{ series: [2, 1], fill: `${look.color}33` }],
     hooks: {
       draw: [(self) => drawExtras(self, palette, current(), window())],
-      setCursor: [(self) => hovered(self.cursor.left === undefined || self.cursor.left < 0 ? null : self.posToVal(self.cursor.left, "x"))],
+      // Not the hook of the cursor: that one also fires when the scale moves under a pointer that is elsewhere.
+      ready: [
+        (self) => {
+          self.over.addEventListener("pointermove", (event) => hovered(self.posToVal(event.offsetX, "x")));
+          self.over.addEventListener("pointerleave", () => hovered(undefined));
+        },
+      ],
     },
   };
 }
@@ -172,34 +178,54 @@ function drawExtras(self: uPlot, palette: Palette, data: LineData | undefined, w
 function drawSymbols(context: CanvasRenderingContext2D, palette: Palette, data: LineData, x: (position: number) => number, bbox: uPlot.BBox, ratio: number): void {
   const { series, logarithmic } = data;
   const size = 6 * ratio;
-  const [top, bottom] = [bbox.top + size * 0.2, bbox.top + bbox.height - size * 0.7];
-  const last = new Map<string, number>();
-  for (let i = 0; i < series.step.length; i++) {
-    const at = x(series.step[i]! + series.stepsPerPoint / 2);
-    if (at < bbox.left - size || at > bbox.left + bbox.width + size) continue;
-    const put = (key: string, draw: () => void): void => {
-      // Symbols that would pile up are thinned; the coloured bar below them is not.
-      if (at - (last.get(key) ?? -Infinity) < size * 1.3) return;
-      last.set(key, at);
-      draw();
-    };
-    const bits = series.state[i]! & BAD;
-    if (bits) {
-      const state = worst(bits);
-      const color = palette.trouble[state] ?? palette.ink;
-      const edge = state === NEG_INF ? bottom : top;
-      const half = Math.max(1.5 * ratio, (x(series.stepsPerPoint) - x(0)) / 2);
-      context.fillStyle = color;
-      context.fillRect(at - half, edge === top ? bbox.top - 6 * ratio : bbox.top + bbox.height + 2 * ratio, 2 * half, 3 * ratio);
-      context.globalAlpha = 0.13;
-      context.fillRect(at - half, bbox.top, 2 * half, bbox.height);
-      context.globalAlpha = 1;
-      put(String(state), () => glyph(context, state, at, edge + size * 0.6, size, color));
-    } else if (logarithmic && series.low[i] === 0) {
-      put("zero", () => {
-        context.fillStyle = palette.faint;
-        context.fillText("0", at - 2 * ratio, bottom);
-      });
+  const zeros = bbox.top + bbox.height - size;
+  let free = -Infinity;
+  for (const stretch of stretchesOf(series)) {
+    const [left, right] = [Math.max(bbox.left, x(stretch.from)), Math.min(bbox.left + bbox.width, x(stretch.to))];
+    if (right < bbox.left || left > bbox.left + bbox.width) continue;
+    const width = Math.max(3 * ratio, right - left);
+    const from = (left + right - width) / 2;
+    const down = stretch.state === NEG_INF;
+    context.fillStyle = palette.trouble[stretch.state] ?? palette.ink;
+    context.fillRect(from, down ? bbox.top + bbox.height + 2 * ratio : bbox.top - 6 * ratio, width, 3 * ratio);
+    context.globalAlpha = 0.12;
+    context.fillRect(from, bbox.top, width, bbox.height);
+    context.globalAlpha = 1;
+    const edge = down ? bbox.top + bbox.height - size : bbox.top + size;
+    for (let at = Math.max(free, from + width / 2 > from + size ? from + size : from + width / 2); at <= from + width; at += 3 * size) {
+      glyph(context, stretch.state, at, edge, size, palette.trouble[stretch.state] ?? palette.ink);
+      free = at + 1.5 * size;
     }
   }
+  if (!logarithmic) return;
+  context.fillStyle = palette.faint;
+  let last = -Infinity;
+  for (let i = 0; i < series.step.length; i++) {
+    const at = x(series.step[i]! + series.stepsPerPoint / 2);
+    if (series.low[i] !== 0 || at < last + 2 * size) continue;
+    context.fillText("0", at - 2 * ratio, zeros);
+    last = at;
+  }
+}
+
+interface Stretch {
+  readonly from: number;
+  readonly to: number;
+  readonly state: number;
+}
+
+/** Neighbouring points of the same trouble as one stretch of steps. */
+export function stretchesOf(series: Series): Stretch[] {
+  const found: Stretch[] = [];
+  const usual = usualDistance(series);
+  for (let i = 0; i < series.step.length; i++) {
+    const state = worst(series.state[i]! & BAD);
+    if (state === 0) continue;
+    const [from, to] = [series.step[i]!, series.step[i]! + series.stepsPerPoint];
+    const before = found.at(-1);
+    const adjoins = before && before.state === state && from - before.to <= 1.5 * usual && i > 0 && worst(series.state[i - 1]! & BAD) === state;
+    if (adjoins) found[found.length - 1] = { ...before, to };
+    else found.push({ from, to, state });
+  }
+  return found;
 }

@@ -7,6 +7,30 @@ export function leafOf(row: TensorRow): string {
   return row.layer !== "" && row.name.startsWith(prefix) ? row.name.slice(prefix.length) : row.name === row.layer ? "" : row.name;
 }
 
+export interface Shared {
+  readonly head: string;
+  readonly tail: string;
+}
+
+/** Whole path segments that all layers begin and end with: "encoder/" and "/projection". Empty for a single layer. */
+export function sharedPath(rows: readonly TensorRow[]): Shared {
+  const layers = [...new Set(rows.map((row) => row.layer))].filter((layer) => layer !== "").map((layer) => layer.split("/"));
+  const first = layers[0];
+  if (!first || layers.length < 2) return { head: "", tail: "" };
+  const most = Math.min(...layers.map((layer) => layer.length)) - 1;
+  let head = 0;
+  while (head < most && layers.every((layer) => layer[head] === first[head])) head++;
+  let tail = 0;
+  while (tail < most - head && layers.every((layer) => layer.at(-1 - tail) === first.at(-1 - tail))) tail++;
+  const join = (parts: readonly string[]): string => parts.join("/");
+  return { head: head > 0 ? `${join(first.slice(0, head))}/` : "", tail: tail > 0 ? `/${join(first.slice(-tail))}` : "" };
+}
+
+export function withoutShared(layer: string, shared: Shared): string {
+  const inside = layer.startsWith(shared.head) && layer.endsWith(shared.tail) && layer.length > shared.head.length + shared.tail.length;
+  return inside ? layer.slice(shared.head.length, layer.length - shared.tail.length) : layer;
+}
+
 /** True where the row begins a new layer. */
 export function beginsLayer(rows: readonly TensorRow[], index: number): boolean {
   return index === 0 || rows[index - 1]?.layer !== rows[index]?.layer;

@@ -54,7 +54,7 @@ function Selected() {
   return (
     <>
       {session.detailError.value !== undefined && <p class="problem">The newest steps could not be loaded: {session.detailError.value}</p>}
-      <Verdict run={run} report={now.report} />
+      <Verdict run={run} report={now.report} brief={storied} />
       <Damage items={now.report.damage} title="This run's files are damaged" />
       <div class={storied ? "columns" : "columns plain"}>
         <Story report={now.report} />

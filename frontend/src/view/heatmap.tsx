@@ -87,6 +87,12 @@ export function Heatmap() {
   );
 }
 
+function toggleRows(readable: boolean): void {
+  session.act({ do: "rows", rows: readable ? "fit" : "readable" });
+  const pinned = session.rows.peek().find((row) => session.pins.peek().includes(row.tag));
+  if (pinned && !readable) session.reveal.value = { row: pinned.row };
+}
+
 function Switches() {
   const now = session.detail.value;
   const kinds = now ? kindsPresent(now.tables) : [];
@@ -106,7 +112,7 @@ function Switches() {
         <button
           aria-pressed={readable}
           title="Rows tall enough to read, or all rows at once"
-          onClick={() => session.act({ do: "rows", rows: readable ? "fit" : "readable" })}
+          onClick={() => toggleRows(readable)}
         >
           {readable ? "Fit rows" : "Tall rows"}
         </button>

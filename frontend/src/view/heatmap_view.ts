@@ -7,7 +7,6 @@ import { marksOf } from "../chart/marks";
 import { type Cursor, drawOverlay } from "../chart/overlay";
 import { type Bin, type Lookup, type Source, readBin, sourcesOf } from "../chart/sources";
 import { framed, prepare } from "../chart/surface";
-import type { Tile } from "../model/decode";
 import { around, clamp } from "../model/steps";
 import type { TensorRow } from "../model/types";
 import { blocksOf, levelFor, overviewLevel, wanted } from "../model/tiles";
@@ -25,10 +24,9 @@ const MANY_ROWS = 300;
 export class HeatmapView {
   geometry: Geometry | undefined;
   cursor: Cursor | undefined;
-  decades: Decades = { low: -3, high: 1 };
   private scroll = 0;
   private blocks: ReadonlyMap<number, readonly Source[]> = new Map();
-  private scale: { readonly key: string; readonly tiles: readonly Tile[]; readonly palette: Palette; readonly colors: Uint32Array } | undefined;
+  private scale: { readonly key: string; readonly palette: Palette; readonly decades: Decades; readonly colors: Uint32Array } | undefined;
   readonly repaint = framed(() => this.paint());
 
   constructor(
@@ -59,11 +57,11 @@ export class HeatmapView {
     const all = rows.length === 0 ? [] : blocksOf(0, rows.length - 1);
     const overview = new Map(all.map((block) => [block, sourcesOf(lookup, bounds, overviewLevel(bounds), overviewLevel(bounds), block)]));
     this.blocks = new Map(all.map((block) => [block, sourcesOf(lookup, shown, level, top, block)]));
-    const colors = this.colorsFor(`${now.run}/${kind}`, [...overview.values()].flat().map((source) => source.tile), palette);
+    const colors = this.colorsFor(`${now.run}/${kind}`, [...this.blocks.values()].flat(), palette);
     const pinned = new Set(session.pins.peek().map((tag) => rows.findIndex((row) => row.tag === tag)).filter((row) => row >= 0));
     const context = prepare(this.base, this.geometry.width, this.geometry.height);
     if (!context) return;
-    const scene: Scene = { geometry: this.geometry, palette, colors, rows, blocks: this.blocks, marks: marksOf(this.blocks), everywhere: marksOf(overview), flags: session.flags.peek(), pinned };
+    const scene: Scene = { geometry: this.geometry, palette, colors, rows, blocks: this.blocks, marks: marksOf(this.blocks), everywhere: marksOf(overview), flags: session.flags.peek(), shared: session.shared.peek(), pinned };
     drawHeatmap(context, scene);
     this.base.dataset["ready"] = String(!session.tiles.waiting);
     this.paintOverlay();
@@ -77,14 +75,14 @@ export class HeatmapView {
     if (context) drawOverlay(context, this.geometry, PALETTES[session.theme.peek()], this.cursor ?? line);
   }
 
-  private colorsFor(key: string, tiles: readonly Tile[], palette: Palette): Uint32Array {
+  /** The ramp spans what is in view, so that a closer look shows finer differences; it waits while tiles are missing. */
+  private colorsFor(key: string, sources: readonly Source[], palette: Palette): Uint32Array {
     const old = this.scale;
-    const same = old && old.key === key && old.palette === palette && old.tiles.length === tiles.length && old.tiles.every((tile, i) => tile === tiles[i]);
-    if (same) return old.colors;
-    // While a run grows, tile after tile is replaced; the ramp waits until there is something to measure.
-    if (tiles.length > 0) this.decades = decadesIn(tiles);
-    this.scale = { key, tiles, palette, colors: colorTable(palette, this.decades) };
-    this.scaled(this.decades);
+    const steady = old?.key === key && session.tiles.waiting;
+    const decades = steady ? old.decades : decadesIn(sources);
+    if (old?.key === key && old.palette === palette && old.decades.low === decades.low && old.decades.high === decades.high) return old.colors;
+    this.scale = { key, palette, decades, colors: colorTable(palette, decades) };
+    this.scaled(decades);
     return this.scale.colors;
   }
 
@@ -134,5 +132,5 @@ export class HeatmapView {
 
 /** Room for names beside the plot; the line charts indent by as much. */
 export function namesWidth(width: number): number {
-  return width > 900 ? 220 : width > 620 ? 168 : width > 420 ? 110 : 84;
+  return width > 700 ? 200 : width > 560 ? 168 : width > 420 ? 110 : 84;
 }

@@ -1,4 +1,4 @@
-/** Beside the heatmap: each incident with where, why, what to do and how it spread; then the findings. */
+/** Beside the heatmap: the rest of the report's text; each incident with where, why, what to do and how it spread; then the findings. */
 import { formatCount, formatCounts, formatNumber, formatSteps, fromJson, words } from "../model/format";
 import { placeOf } from "../model/rows";
 import type { Cause, Finding, Incident, Origin, Remedy, Report, SpreadStep } from "../model/types";
@@ -14,6 +14,13 @@ export function Story({ report }: { readonly report: Report }) {
   const listed = incidents.map((incident, index) => ({ incident, index })).filter(({ index }) => index < SHOWN || index === open);
   return (
     <aside class="story" aria-label="Incidents and findings">
+      {report.paragraphs.length > 1 && (
+        <div class="told">
+          {report.paragraphs.slice(1).map((text, index) => (
+            <p key={index}>{text}</p>
+          ))}
+        </div>
+      )}
       {incidents.length > 0 && (
         <h2>
           {incidents.length === 1 ? "Incident" : "Incidents"} {incidents.length > 1 && <span class="quiet">{formatCount(incidents.length)}</span>}

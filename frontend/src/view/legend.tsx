@@ -9,7 +9,7 @@ import { NAN, NEG_INF, POS_INF, UNKNOWN } from "../model/magnitude";
 import { theme } from "./session";
 
 const NAMES: Readonly<Record<number, string>> = { [NAN]: "NaN", [POS_INF]: "+Inf", [NEG_INF]: "−Inf", [UNKNOWN]: "not finite" };
-const WIDTH = 200;
+const WIDTH = 160;
 
 export function Legend({ decades }: { readonly decades: Decades }) {
   const palette = PALETTES[theme.value];
@@ -46,13 +46,13 @@ function Swatch({ state }: { readonly state: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const palette = PALETTES[theme.value];
   useEffect(() => {
-    const context = canvas.current ? prepare(canvas.current, 26, 13) : undefined;
+    const context = canvas.current ? prepare(canvas.current, 24, 13) : undefined;
     if (!context) return;
     context.fillStyle = state === 0 ? unmeasuredHatch(context, palette) : (palette.trouble[state] ?? palette.ink);
-    context.fillRect(0, 0, 26, 13);
+    context.fillRect(0, 0, 24, 13);
     if (state === 0) return;
     context.fillStyle = hatch(context, palette, state);
-    context.fillRect(12, 0, 14, 13);
+    context.fillRect(12, 0, 12, 13);
     glyph(context, state, 6.5, 6.5, 6, palette.onTrouble);
   }, [state, palette]);
   return <canvas ref={canvas} aria-hidden="true" />;

@@ -1,6 +1,6 @@
 /** The loss and the pinned tensors as line charts under the heatmap, on the same steps. */
 import { useSignal, useSignalEffect } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { PALETTES } from "../chart/color";
 import { GAP, RAIL } from "../chart/geometry";
@@ -126,7 +126,7 @@ function Chart({ tag, stat, title, about }: ChartProps) {
       chart.current?.destroy();
       box.dataset["theme"] = theme;
       const look = { palette, color: palette.accent, width, height: HEIGHT, window: session.shown.peek(), axisWidth: namesWidth(width), rightPadding: RAIL + GAP };
-      const hovered = (position: number | null): void => void (session.pointed.value = position ?? undefined);
+      const hovered = (position: number | undefined): void => void (session.pointed.value = position);
       chart.current = new uPlot(lineOptions(look, () => data.current, () => session.shown.peek(), hovered), [[], [], []], box);
       built.value++;
     });
@@ -154,11 +154,19 @@ function Chart({ tag, stat, title, about }: ChartProps) {
     void built.value;
     chart.current?.setScale("x", { min: from, max: to });
   });
+  // In a frame of its own: uPlot takes a new scale into use only after the effects that set it.
+  const pointer = useMemo(
+    () =>
+      framed(() => {
+        const position = session.pointed.peek();
+        const left = position === undefined ? -10 : (chart.current?.valToPos(position, "x") ?? -10);
+        chart.current?.setCursor({ left, top: 0 }, false);
+      }),
+    [],
+  );
   useSignalEffect(() => {
-    const position = session.pointed.value;
-    void session.shown.value;
-    const left = position === undefined ? -10 : (chart.current?.valToPos(position, "x") ?? -10);
-    chart.current?.setCursor({ left, top: 0 }, false);
+    void [session.pointed.value, session.shown.value, fetched.value, built.value];
+    pointer();
   });
 
   const pinned = stat !== "value";

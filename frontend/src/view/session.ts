@@ -4,7 +4,7 @@ import * as api from "../net/api";
 import { hidden, readLink, watchLink, watchReload, watchTheme, writeLink } from "../net/host";
 import { Poller } from "../net/polling";
 import { TileStore } from "../net/tile_store";
-import { kindsPresent, placeOf } from "../model/rows";
+import { kindsPresent, placeOf, sharedPath } from "../model/rows";
 import { type Action, START, readHash, reduce, writeHash } from "../model/selection";
 import { type Window, around, clamp, follow, same, span, whole } from "../model/steps";
 import type { Incident, Kind, Report, RunSummary, RunsAnswer, Tables, Theme } from "../model/types";
@@ -62,9 +62,16 @@ export const kind = computed<Kind>(() => {
 export const rows = computed(() => detail.value?.tables.kinds[kind.value] ?? []);
 export const pins = computed<readonly string[]>(() => selection.value.pins ?? (origin.value ? [origin.value.row.tag] : []));
 
-export const flags = computed(() =>
-  (detail.value?.report.incidents ?? []).map((incident) => ({ step: incident.first_step, recovered: incident.recovered })),
-);
+export const shared = computed(() => sharedPath(rows.value));
+
+export const flags = computed(() => {
+  const now = detail.value;
+  if (!now) return [];
+  return now.report.incidents.map(({ first_step: step, recovered, origin }) => {
+    const place = placeOf(now.tables, origin.phase, origin.tensor, origin.layer);
+    return { step, recovered, row: place?.kind === kind.value ? place.row.row : undefined };
+  });
+});
 
 export const tiles = new TileStore(
   (key, signal) => api.fetchTile(key, detail.peek()?.tables.kinds[key.kind].length ?? 0, signal),

@@ -2,11 +2,19 @@
 import type { RunsAnswer } from "../model/types";
 import { retry, lost } from "./session";
 
-const FIRST_LINES = `import tb_nanwatch as nanwatch
+function firstLines(logdir: string): string {
+  return `import tb_nanwatch as nanwatch
 
-model.fit(dataset, callbacks=[nanwatch.NanWatch("logs/run1")])
+model.fit(
+    dataset,
+    callbacks=[nanwatch.NanWatch(${folder(logdir)})],
+)`;
+}
 
-# then:  tensorboard --logdir logs`;
+/** A run's folder below the logdir, as a Python string. */
+function folder(logdir: string): string {
+  return JSON.stringify(`${(logdir === "" ? "logs" : logdir).replace(/[\\/]+$/, "")}/run1`);
+}
 
 export function Empty({ answer }: { readonly answer: RunsAnswer }) {
   return (
@@ -15,9 +23,9 @@ export function Empty({ answer }: { readonly answer: RunsAnswer }) {
       <p>
         {answer.logdir === "" ? "The log directory" : <code>{answer.logdir}</code>} holds nothing that NanWatch wrote. Add one line to your training and this page fills while it runs:
       </p>
-      <pre>{FIRST_LINES}</pre>
+      <pre>{firstLines(answer.logdir)}</pre>
       <p class="quiet">
-        For custom training loops: <code>step = nanwatch.watch(train_step, "logs/run1", model=model)</code>. This page looks again by itself.
+        For custom training loops: <code>step = nanwatch.watch(train_step, {folder(answer.logdir)}, model=model)</code>. This page looks again by itself.
       </p>
     </div>
   );

@@ -1,7 +1,7 @@
 /** The state of a run as a sign: a shape of its own each, so that it is told apart without colour. */
 import type { Status } from "../model/types";
 
-export const STATUS_WORDS: Readonly<Record<Status, string>> = { healthy: "healthy", warning: "warning", incident: "incident", empty: "no data yet" };
+export const STATUS_WORDS: Readonly<Record<Status, string>> = { healthy: "Healthy", warning: "Warning", incident: "Incident", empty: "No data yet" };
 
 export function StatusSign({ status }: { readonly status: Status }) {
   return (

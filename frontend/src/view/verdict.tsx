@@ -1,11 +1,11 @@
-/** What happened, in the report's own words, and the facts beside it. */
+/** What happened, in the report's own words, and the facts. The first paragraph; with a story beside the heatmap the rest is told there. */
 import { formatAgo, formatCount, words } from "../model/format";
 import type { Report, RunSummary } from "../model/types";
 import { LiveDot } from "./runs";
 import * as session from "./session";
 import { STATUS_WORDS, StatusSign } from "./status";
 
-export function Verdict({ run, report }: { readonly run: RunSummary; readonly report: Report }) {
+export function Verdict({ run, report, brief }: { readonly run: RunSummary; readonly report: Report; readonly brief: boolean }) {
   return (
     <header class={`verdict ${report.status}`}>
       <p class="over">
@@ -15,7 +15,7 @@ export function Verdict({ run, report }: { readonly run: RunSummary; readonly re
         {session.live.value && <LiveDot />}
       </p>
       <h1>{report.headline}</h1>
-      {report.paragraphs.map((text, index) => (
+      {report.paragraphs.slice(0, brief ? 1 : undefined).map((text, index) => (
         <p key={index} class="paragraph">
           {text}
         </p>

@@ -1,0 +1,121 @@
+"""Writes the runs that the browser tests look at, through the real writer, without TensorFlow.
+
+`make_runs.py LOGDIR` makes `blowup` (every tensor dead from step 90 of 100 on), `flash` (one NaN in one tensor at step
+12,345 of 20,000) and `healthy`. `make_runs.py LOGDIR --live` keeps a run `live` open: for every line on standard
+input it appends 50 steps and answers with a line, and ends with the input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tb_nanwatch.format import magnitude
+from tb_nanwatch.format.records import Counts, CountsRow, FullBlock, Incident, Note, Origin, RunHeader, Spread, TensorInfo
+from tb_nanwatch.record.blocks import Rows
+from tb_nanwatch.record.writer import RunWriter
+
+LAYERS = ("conv", "encoder/<b>mid</b>", "head")  # names are text, whatever they look like
+START = 1_700_000_000.0
+BASE = {"weight": 3.0, "gradient": 0.1, "update": 0.001, "activation": 12.0}
+
+
+def tensors() -> list[TensorInfo]:
+    found: list[TensorInfo] = []
+    for order, layer in enumerate(LAYERS):
+        for kind, leaf in (("weight", "kernel"), ("weight", "bias"), ("gradient", "kernel"), ("gradient", "bias"), ("update", "kernel"), ("activation", "output")):
+            found.append(TensorInfo(id=len(found), kind=kind, name=f"{layer}/{leaf}", layer=layer, layer_class="Dense", shape=(64, 32), order=order, trainable=kind == "weight"))
+    found.append(TensorInfo(id=len(found), kind="loss", name="loss"))
+    return found
+
+
+class Run:
+    """A run that is being written: `bad` maps (step, tag) to state bits."""
+
+    def __init__(self, logdir: Path, name: str) -> None:
+        self.tensors = tensors()
+        self.norms = [t for t in self.tensors if t.kind != "loss"]
+        header = RunHeader(writer_id=name, host="host", entry_point="keras_fit", wall_time=START, versions={"tensorflow": "2.21.0", "keras": "3.15.0"})
+        self.writer = RunWriter(logdir / name, header)
+        self.writer.declare(self.tensors)
+
+    def id_of(self, tag: str) -> int:
+        return next(t.id for t in self.tensors if t.tag == tag)
+
+    def steps(self, first: int, last: int, bad: dict[tuple[int, str], int] | None = None, growth: float = 0.0) -> None:
+        steps = np.arange(first, last)
+        base = np.array([BASE[t.kind] * (1 + t.order / 2) for t in self.norms])
+        values = base * np.exp2(np.maximum(0, growth * (steps[:, None] - last + 20)))
+        codes = magnitude.encode(values)
+        loss = (0.5 + np.exp(-steps / 50.0)).astype(np.float32)[:, None]
+        columns = {t.tag: i for i, t in enumerate(self.norms)}
+        for (step, tag), bits in (bad or {}).items():
+            if tag == "loss/loss":
+                loss[step - first] = np.nan
+            else:
+                codes[step - first, columns[tag]] = magnitude.from_bits(bits)
+        self.writer.rows(Rows(steps, START + 0.1 * steps, steps, np.array([t.id for t in self.norms]), codes, np.array([self.tensors[-1].id]), loss))
+        full = steps[::10]
+        shape = (len(full), len(self.norms))
+        zeros = np.zeros(shape, np.float32)
+        self.writer.full(FullBlock(full, np.array([t.id for t in self.norms]), np.full(shape, 0.75), zeros + np.float32(0.25), zeros + np.float32(0.5), zeros))
+
+
+def blowup(logdir: Path) -> None:
+    run = Run(logdir, "blowup")
+    bad = {(step, t.tag): magnitude.NAN for step in range(91, 100) for t in run.norms}
+    bad |= {(step, "loss/loss"): magnitude.NAN for step in range(91, 100)}
+    origin = "gradient/head/kernel"
+    bad[90, origin] = magnitude.POS_INF
+    run.steps(0, 100, bad, growth=4)
+    counts = Counts(pos_inf=7, size=2048)
+    run.writer.event(CountsRow(90, {run.id_of(origin): counts}))
+    reached = [("backward", "head/kernel", "gradient"), ("backward", "conv/kernel", "gradient"), ("weights", "conv/kernel", "weight")]
+    spread = tuple(Spread(order, 90 + min(order, 1), phase, name, kind, counts) for order, (phase, name, kind) in enumerate(reached))
+    run.writer.event(Incident(1, 90, 90, Origin("backward", "head", "head/kernel", "gradient", "Dense", output=counts), spread=spread, last_finite_step=89, bad_steps=10))
+    run.writer.event(Note(0, "start", "Keras fit began"))
+    run.writer.close()
+
+
+def flash(logdir: Path) -> None:
+    run = Run(logdir, "flash")
+    tag = "activation/conv/output"
+    for first in range(0, 20_000, 4_000):
+        run.steps(first, first + 4_000, {(12_345, tag): magnitude.NAN} if first == 12_000 else None)
+    counts = Counts(nan=1, size=2048)
+    run.writer.event(CountsRow(12_345, {run.id_of(tag): counts}))
+    run.writer.event(Incident(1, 12_345, 12_345, Origin("forward", "conv", "conv/output", "activation", "Dense", output=counts), last_step=12_345, recovered=True, last_finite_step=12_344))
+    run.writer.close()
+
+
+def healthy(logdir: Path) -> None:
+    run = Run(logdir, "healthy")
+    run.steps(0, 300)
+    run.writer.close()
+
+
+def live(logdir: Path) -> None:
+    run = Run(logdir, "live")
+    first = 0
+    for _ in sys.stdin:
+        run.steps(first, first + 50)
+        first += 50
+        run.writer.flush()
+        print(first, flush=True)
+    run.writer.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("logdir", type=Path)
+    parser.add_argument("--live", action="store_true")
+    options = parser.parse_args()
+    for write in (live,) if options.live else (blowup, flash, healthy):
+        write(options.logdir)
+
+
+if __name__ == "__main__":
+    main()

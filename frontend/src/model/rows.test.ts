@@ -1,0 +1,54 @@
+import { expect, test } from "vitest";
+import { beginsLayer, kindsPresent, leafOf, placeOf, sharedPath, withoutShared } from "./rows";
+import type { Kind, Tables, TensorRow } from "./types";
+
+function row(kind: Kind, name: string, layer: string): TensorRow {
+  return { row: 0, tag: `${kind}/${name}`, name, layer, layer_class: "", dtype: "float32", shape: null, order: 0, trainable: false };
+}
+
+const TABLES: Tables = {
+  version: "1",
+  steps: { first: 0, last: 9, count: 10 },
+  kinds: {
+    weight: [row("weight", "a/kernel", "a"), row("weight", "a/bias", "a"), row("weight", "b/kernel", "b")],
+    gradient: [row("gradient", "a/kernel", "a")],
+    activation: [row("activation", "b/output", "b")],
+    update: [],
+    input: [],
+  },
+  scalars: [],
+};
+
+test("names without their layer", () => {
+  expect(leafOf(row("weight", "enc/dense/kernel", "enc/dense"))).toBe("kernel");
+  expect(leafOf(row("activation", "dense", "dense"))).toBe("");
+  expect(leafOf(row("input", "x", ""))).toBe("x");
+  expect(leafOf(row("weight", "other", "dense"))).toBe("other");
+});
+
+test("where layers begin", () => {
+  expect(TABLES.kinds.weight.map((_, index) => beginsLayer(TABLES.kinds.weight, index))).toEqual([true, false, true]);
+});
+
+test("a tensor of a report is found by tag, by the kind that its phase touches, or by its layer", () => {
+  expect(placeOf(TABLES, "forward", "gradient/a/kernel")).toMatchObject({ kind: "gradient" });
+  expect(placeOf(TABLES, "backward", "a/kernel")).toMatchObject({ kind: "gradient" });
+  expect(placeOf(TABLES, "weights", "a/kernel")).toMatchObject({ kind: "weight" });
+  expect(placeOf(TABLES, "update", "a/kernel")).toMatchObject({ kind: "weight" });
+  expect(placeOf(TABLES, "forward", "b/pre_activation", "b")).toMatchObject({ kind: "activation", row: { name: "b/output" } });
+  expect(placeOf(TABLES, "loss", "nowhere")).toBeUndefined();
+});
+
+test("the kinds that have rows", () => {
+  expect(kindsPresent(TABLES)).toEqual(["weight", "gradient", "activation"]);
+});
+
+test("what all paths share tells none of them apart", () => {
+  const rows = ["enc/block_1/attn/proj", "enc/block_2/attn/proj"].map((layer) => row("weight", `${layer}/kernel`, layer));
+  const shared = sharedPath(rows);
+  expect(shared).toEqual({ head: "enc/", tail: "/attn/proj" });
+  expect(withoutShared("enc/block_1/attn/proj", shared)).toBe("block_1");
+  expect(withoutShared("head", shared)).toBe("head");
+  expect(sharedPath(rows.slice(0, 1))).toEqual({ head: "", tail: "" });
+  expect(sharedPath(["a", "a/b"].map((layer) => row("weight", layer, layer)))).toEqual({ head: "", tail: "" });
+});
