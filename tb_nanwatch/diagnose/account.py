@@ -8,7 +8,7 @@ from typing import Final
 
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.causes import Case, Cause
-from tb_nanwatch.diagnose.earlier import was_finite
+from tb_nanwatch.diagnose.finite import loss_stayed_finite, was_finite
 from tb_nanwatch.format.records import Incident, Origin, Spread
 
 SPREAD_NAMED: Final = 4  # tensors named per step
@@ -160,6 +160,8 @@ def _ending(case: Case) -> Iterator[str]:
         yield f"It did not recover: values were still bad at step {run.last_step:,}, {until}."
     else:
         yield "No later step was recorded."
+    if incident.origin.phase != "metric" and loss_stayed_finite(run, incident):
+        yield "The loss did not show it: it was finite at every step of the incident."
     if incident.action in ACTIONS:
         yield ACTIONS[incident.action]
 

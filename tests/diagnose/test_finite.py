@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import runs
 
-from tb_nanwatch.diagnose.earlier import was_finite
+from tb_nanwatch.diagnose.finite import loss_stayed_finite, was_finite
 from tb_nanwatch.format.records import TensorInfo
 from tb_nanwatch.store.catalog import Catalog
 
@@ -41,3 +41,12 @@ def test_it_was_not_measured(tmp_path: Path) -> None:
 def test_nothing_comes_before(phase: str, tmp_path: Path) -> None:
     runs.blow_up(tmp_path, phase)
     assert known(tmp_path) is None
+
+
+@pytest.mark.parametrize(("phase", "expected"), [("update", True), ("loss", False), ("input", False)])
+def test_a_loss_that_shows_nothing(phase: str, expected: bool, tmp_path: Path) -> None:
+    runs.blow_up(tmp_path, phase)
+    catalog = Catalog(tmp_path)
+    catalog.refresh()
+    run = catalog.runs()["."]
+    assert loss_stayed_finite(run, run.incidents[0]) is expected

@@ -1,4 +1,4 @@
-"""What the recorded numbers say of a step before its first bad value: finite, bad, or not measured at all."""
+"""What stayed finite around an incident, as far as the recorded numbers prove it."""
 
 from __future__ import annotations
 
@@ -31,3 +31,11 @@ def was_finite(run: Run, incident: Incident) -> bool | None:
     if np.isinf(values).any():
         return False
     return None if np.isnan(values).any() else True
+
+
+def loss_stayed_finite(run: Run, incident: Incident) -> bool:
+    """Whether the loss was finite at every step of the incident: fused kernels turn NaN into 0, and it looks well."""
+    last = run.last_step if incident.last_step is None else incident.last_step
+    lines = [run.binned(info.tag, "value", incident.first_step, last, 256) for info in run.kind("loss")]
+    state = np.concatenate([line.state for line in lines]) if lines else np.zeros(0, np.uint8)
+    return len(state) > 0 and bool((state & NONFINITE == 0).all())
