@@ -41,6 +41,7 @@ STILL_GOOD: Final = {
 }
 
 CAUSE_WORDS: Final = {
+    "bad_initialization": "initial weights that are too large",
     "growth_overflow": "numbers that grew until they overflowed",
     "input_nonfinite": "bad values in the data",
 }

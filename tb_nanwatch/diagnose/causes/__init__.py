@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tb_nanwatch.diagnose.causes.bad_initialization import bad_initialization
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
 from tb_nanwatch.diagnose.causes.growth_overflow import growth_overflow
 from tb_nanwatch.diagnose.causes.input_nonfinite import input_nonfinite
@@ -14,7 +15,7 @@ from tb_nanwatch.diagnose.causes.nothing import nothing
 
 CauseRule = Callable[[Case], Cause | None]
 
-CAUSES: tuple[CauseRule, ...] = (input_nonfinite, growth_overflow)
+CAUSES: tuple[CauseRule, ...] = (input_nonfinite, growth_overflow, bad_initialization)
 
 __all__ = ["CAUSES", "Case", "Cause", "CauseRule", "causes_of"]
 
