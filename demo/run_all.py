@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its notes on CPU features would tear the bar apart
 
 DEMOS = (
     "healthy",
@@ -39,6 +38,7 @@ def main() -> int:
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("starting TensorFlow", total=len(runs))
+        _start_tensorflow()
         for name, cured in runs:
             folder = logs / (f"{name}-cured" if cured else name)
             progress.update(task, description=str(folder))
@@ -48,6 +48,26 @@ def main() -> int:
         progress.update(task, description="done")
     console.print(f"{len(runs) - failed} runs in {logs}. Read one with: nanwatch report {logs} --run exploding")
     return failed
+
+
+def _start_tensorflow() -> None:
+    """Import it with stderr set aside: its notes on CPU features and missing GPUs would tear the bar apart.
+
+    They come from C++ before any log level holds: replacing sys.stderr is not enough. If the import fails, they are shown.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    visible = os.dup(2)
+    with tempfile.TemporaryFile() as notes:
+        os.dup2(notes.fileno(), 2)
+        try:
+            import_module("tensorflow").config.list_physical_devices()
+        except BaseException:
+            notes.seek(0)
+            os.write(visible, notes.read())
+            raise
+        finally:
+            os.dup2(visible, 2)
+            os.close(visible)
 
 
 def _train(name: str, folder: Path, cured: bool, console: Console) -> bool:

@@ -151,7 +151,7 @@ def _rows(
     loss = (0.2 + 2.0 / np.sqrt(1 + steps / 200) * np.exp(rng.normal(0, 0.05, len(steps)))).astype(np.float32)
     bad = _is_bad(plan, steps)
     if bad.any():
-        codes[np.ix_(bad, [i.id for i in _reached(infos)])] = 1 + magnitude.NAN
+        codes[np.ix_(bad, np.array([i.id for i in _reached(infos)]))] = 1 + magnitude.NAN
         loss[bad] = np.nan
     return Rows(
         steps=steps,

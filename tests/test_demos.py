@@ -64,7 +64,7 @@ def test_disease(disease: Disease, tmp_path: Path) -> None:
     incident = run["incidents"][0]
     assert incident["first_step"] in disease.first_step
     assert incident["origin"]["phase"] in disease.phases
-    assert incident["origin"]["layer"] in disease.layers
+    assert (incident["origin"]["layer"] or "") in disease.layers
     assert incident["recovered"] is disease.recovered
     assert run["last_finite_step"] == (incident["first_step"] - 1 if incident["first_step"] else None)
     if disease.causes:
