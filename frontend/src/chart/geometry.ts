@@ -43,7 +43,7 @@ export function layOut(space: Space, rows: number, mode: RowMode, scroll: number
   const comfortable = Math.min(TALLEST_ROW, space.tallest / Math.max(1, rows));
   const rowHeight = mode === "readable" ? Math.max(READABLE_ROW, comfortable) : comfortable;
   const content = rows * rowHeight;
-  const height = Math.max(48, Math.min(space.tallest, content));
+  const height = Math.max(TALLEST_ROW, Math.min(space.tallest, content));
   const plot = { x: space.names, y: FLAGS + STRIP + GAP, width: Math.max(40, space.width - space.names - RAIL - GAP), height };
   return {
     width: space.width,

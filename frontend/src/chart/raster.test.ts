@@ -20,7 +20,7 @@ test("each cell fills its pixels, and what has no tile stays transparent", () =>
   const { pixels, width } = paint(2, 48, tileOf(0, 2, 0, cells, 100), 128, 384);
   expect(width).toBe(256);
   expect([pixels[0], pixels[1], pixels[127], pixels[128]]).toEqual([500, 100, 100, 0]);
-  expect(pixels[47 * width + 127]).toBe(900);
+  expect(pixels[40 * width + 127]).toBe(900);
   expect(pixels[20 * width]).toBe(500);
   expect(pixels[25 * width]).toBe(100);
 });
