@@ -53,7 +53,7 @@ def main() -> int:
 def _start_tensorflow() -> None:
     """Import it with stderr set aside: its notes on CPU features and missing GPUs would tear the bar apart.
 
-    They come from C++ before any log level holds: replacing sys.stderr is not enough. If the import fails, they are shown.
+    They come from C++ before any log level holds; replacing sys.stderr is not enough. If it fails, they are shown.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     visible = os.dup(2)
