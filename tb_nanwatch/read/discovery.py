@@ -37,7 +37,12 @@ def find_runs(roots: Mapping[str, Path] | Sequence[tuple[str, Path]]) -> Iterato
         for folder, files in _walk(str(top), (), visits):
             relative = os.path.relpath(folder, top)
             name = os.path.join(root_name, relative) if root_name else relative  # noqa: PTH118  # Path drops "/."
-            yield RunFolder(name, Path(folder), files)
+            yield RunFolder(readable(name), Path(folder), files)
+
+
+def readable(name: str) -> str:
+    """A name from a disk as text that can be printed and sent: bytes that are no UTF-8 become U+FFFD."""
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _walk(

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from tb_nanwatch.errors import CorruptData, NewerFormat, UnreadableError
 from tb_nanwatch.format import codec, framing, metadata
 from tb_nanwatch.format.records import BlockSummary, FullSummary, Record
+from tb_nanwatch.read.discovery import readable
 from tb_nanwatch.read.tail import MAX_DAMAGE, Damage, Frame, Tail
 
 #: A file of ours says so in its name or in its second record. Whoever looks no further than this pays next to nothing
@@ -96,11 +97,14 @@ class RecordFile:
         except (DecodeError, CorruptData, ValueError) as error:
             self._too_new = isinstance(error, NewerFormat)
             if len(self._damage) < MAX_DAMAGE:
-                self._damage.append(Damage(self.path.name, frame.offset, frame.size, str(error)))
+                self._damage.append(Damage(readable(self.path.name), frame.offset, frame.size, str(error)))
 
 
 def load(path: Path, offset: int, size: int) -> Any:
-    """The record at a place that an index remembers, planes unpacked. Raises Vanished if it is not there any more."""
+    """The record at a place that an index remembers, planes unpacked. Raises Vanished if it is not there any more.
+
+    Raises CorruptData if it is there, and its planes are not what a recorder writes.
+    """
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(offset)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tb_nanwatch.format import framing
+from tb_nanwatch.read.discovery import readable
 from tb_nanwatch.read.resync import find_header
 
 CHUNK_BYTES: Final = 8 << 20
@@ -66,9 +67,9 @@ class Tail:
         """All that was skipped so far, a hole at the end of the file included."""
         found = list(self._damage)
         if self._lost_from is not None and self.size > self._lost_from:
-            found.append(Damage(self.path.name, self._lost_from, self.size - self._lost_from, self._lost_why))
+            found.append(Damage(readable(self.path.name), self._lost_from, self.size - self._lost_from, self._lost_why))
         if self._unlisted:
-            found.append(Damage(self.path.name, self.offset, 0, f"{self._unlisted} more damaged places"))
+            found.append(Damage(readable(self.path.name), self.offset, 0, f"{self._unlisted} more damaged places"))
         return tuple(found)
 
     @property
@@ -158,7 +159,9 @@ class Tail:
         if self._lost_from is None:
             return
         if len(self._damage) < MAX_DAMAGE:
-            self._damage.append(Damage(self.path.name, self._lost_from, offset - self._lost_from, self._lost_why))
+            self._damage.append(
+                Damage(readable(self.path.name), self._lost_from, offset - self._lost_from, self._lost_why)
+            )
         else:
             self._unlisted += 1
         self._lost_from = None

@@ -46,7 +46,9 @@ def assemble(
     return Run(
         name=name,
         path=path,
-        version=hashlib.blake2b("\n".join(p.stamp for p in parts).encode(), digest_size=6).hexdigest(),
+        version=hashlib.blake2b(
+            "\n".join(p.stamp for p in parts).encode(errors="backslashreplace"), digest_size=6
+        ).hexdigest(),
         parts=parts,
         attempts=_attempts(writers, attempt_of, extents),
         pieces=tuple(pieces),

@@ -26,6 +26,11 @@ class Cache:
         self._lock = threading.Lock()
         self.bytes = 0
 
+    @property
+    def full(self) -> bool:
+        """True if more would push something out soon."""
+        return self.bytes > 0.9 * self._max_bytes
+
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The value kept for `key`, or what `compute` returns, which is then kept."""
         with self._lock:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from tb_nanwatch.read.discovery import RunFolder, find_runs
+from tb_nanwatch.read.discovery import RunFolder, find_runs, readable
 from tb_nanwatch.read.recordfile import RecordFile
 from tb_nanwatch.store.assemble import assemble
 from tb_nanwatch.store.cache import Cache
@@ -79,7 +79,7 @@ class Catalog:
             except FileNotFoundError:
                 continue  # thinning and tidying remove files at any time
             except OSError as error:
-                damage.append(f"{path}: {error.strerror or error}")
+                damage.append(f"{readable(str(path))}: {error.strerror or error}")
                 continue
             indexes[path] = index
             if index.part is not None:

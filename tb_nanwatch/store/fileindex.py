@@ -30,6 +30,7 @@ from tb_nanwatch.format.records import (
     StepBlock,
     TensorInfo,
 )
+from tb_nanwatch.read.discovery import readable
 from tb_nanwatch.read.recordfile import Located, RecordFile, Vanished, load
 from tb_nanwatch.store.columns import NONFINITE
 
@@ -171,6 +172,11 @@ class FilePart:
         return np.array([s.number for s in self.slots], np.int64)
 
     @functools.cached_property
+    def width(self) -> int:
+        """Rows of the summaries: every tensor of any block has one."""
+        return max(self.row_of.values(), default=-1) + 1
+
+    @functools.cached_property
     def extents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """First and last step of each slot: int64[slots] twice."""
         return np.array([s.first for s in self.slots], np.int64), np.array([s.last for s in self.slots], np.int64)
@@ -188,7 +194,7 @@ class FilePart:
     @functools.cached_property
     def stacked(self) -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint8]]:
         """low, high and state of all slots: [slots, rows]."""
-        shape = (len(self.slots), max(self.row_of.values(), default=-1) + 1)
+        shape = (len(self.slots), self.width)
         low, high, state = np.zeros(shape, np.uint16), np.zeros(shape, np.uint16), np.zeros(shape, np.uint8)
         for i, slot in enumerate(self.slots):
             width = len(slot.low)
@@ -223,7 +229,7 @@ class FileIndex:
                 self._add(located)
             except (CorruptData, Vanished) as error:
                 self._skipped.append(
-                    f"{self.file.path.name}: skipped {located.size} bytes at offset {located.offset}: {error}"
+                    f"{readable(self.file.path.name)}: skipped {located.size} bytes at offset {located.offset}: {error}"
                 )
         if self.file.foreign or not self.file.ours:
             return False

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_nanwatch.errors import CorruptData
 from tb_nanwatch.format.records import CountsRow, FullBlock
 from tb_nanwatch.read.recordfile import Vanished
 from tb_nanwatch.store.cache import Cache
@@ -64,16 +65,30 @@ class Loader:
         """Exact counts of one step."""
         return self._get((counts.place.uid, counts.place.offset), counts.load, lambda: CountsRow(counts.step, {}))
 
-    def middle(self, part: FilePart, slot: Slot) -> tuple[NDArray[np.int64], Reduced]:
-        """A slot in bins of 16 steps: bin numbers int64[g], contents [g, rows of the file]."""
-        return self.middles.get((part.uid, slot.number, len(slot.blocks)), lambda: self._middle(slot))
+    def middle(self, part: FilePart, slot: Slot, level: int = MIDDLE_LEVEL) -> tuple[NDArray[np.int64], Reduced]:
+        """A slot in bins of 2**level steps, from 16 on: bin numbers int64[g], contents [g, rows of the file]."""
 
-    def _middle(self, slot: Slot) -> tuple[NDArray[np.int64], Reduced]:
+        def compute() -> tuple[NDArray[np.int64], Reduced]:
+            if level <= MIDDLE_LEVEL:
+                return self._middle(slot, part.width)
+            numbers, finer = self.middle(part, slot, level - 1)
+            return merge_rows(finer, numbers >> 1)
+
+        return self.middles.get((part.uid, slot.number, len(slot.blocks), part.width, level), compute)
+
+    def warm(self, part: FilePart) -> None:
+        """Compute the middle level ahead, as far as the cache has room. Raises Vanished."""
+        for slot in part.slots:
+            if self.middles.full:
+                return
+            self.middle(part, slot)
+
+    def _middle(self, slot: Slot, width: int) -> tuple[NDArray[np.int64], Reduced]:
         found: list[tuple[NDArray[np.int64], Reduced]] = []
         for block in slot.blocks:
             start, stop = slot.span(block)
             bins, part = reduce_codes(self.norms(block)[start:stop], block.steps[start:stop] >> MIDDLE_LEVEL)
-            found.append((bins, part.spread(block.norms.rows, len(slot.low))))
+            found.append((bins, part.spread(block.norms.rows, width)))
         if len(found) == 1:
             return found[0]
         bins = np.concatenate([b for b, _ in found])
@@ -81,8 +96,14 @@ class Loader:
         return merge_rows(Reduced.stack([p for _, p in found]).take(order), bins[order])
 
     def _get(self, key: object, load: Callable[[], T], missing: Callable[[], T]) -> T:
+        def compute() -> T:
+            try:
+                return load()
+            except CorruptData:  # the checksum fits, the planes do not: nobody will ever unpack them
+                return missing()
+
         try:
-            return self.blocks.get(key, load)
+            return self.blocks.get(key, compute)
         except Vanished:
             if not self.forgiving:
                 raise

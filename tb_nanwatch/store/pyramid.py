@@ -43,14 +43,10 @@ class Bins:
         """First step that the bins cover, and the first behind them."""
         return self.first << self.level, (self.first + len(self.low)) << self.level
 
-    def add(self, bins: NDArray[np.int64], columns: NDArray[np.int64], part: Reduced) -> None:
-        """Merge columns of `part`. bins int64[g], ascending, of this level; columns int64[rows], -1 for absent ones."""
-        present = np.flatnonzero(columns >= 0)
-        if not len(present):
-            return
-        part = part.columns(columns[present])
+    def add(self, bins: NDArray[np.int64], part: Reduced, rows: NDArray[np.int64]) -> None:
+        """Merge `part`. bins int64[g], ascending, of this level: where its bins go; rows int64[m]: its columns."""
         at = bins - self.first
-        where = at if len(present) == len(columns) else np.ix_(at, present)
+        where = at if len(rows) == self.low.shape[1] else np.ix_(at, rows)
         low = np.where(part.high > 0, part.low, np.uint16(magnitude.LAST))
         self.low[where] = np.minimum(self.low[where], low)
         self.high[where] = np.maximum(self.high[where], part.high)
@@ -90,18 +86,15 @@ def _add_range(bins: Bins, part: FilePart, start: int, stop: int, rows: NDArray[
         _add_blocks(bins, part.slots[i], start, stop, rows, loader)
     if whole_begin >= whole_end:
         return
+    present = np.flatnonzero(rows >= 0)
     if bins.level >= SLOT_LEVEL:
-        numbers = part.numbers[whole_begin:whole_end]
-        summaries = Reduced(*part.stacked).take(slice(whole_begin, whole_end)).columns(np.maximum(rows, 0))
-        here = np.where(rows >= 0, np.arange(len(rows)), -1)
-        merged = merge_rows(summaries, numbers >> (bins.level - SLOT_LEVEL))
-        bins.add(merged[0], here, merged[1])
-        return
-    for slot in part.slots[whole_begin:whole_end]:
-        numbers, middle = loader.middle(part, slot)
-        known = np.where(rows < middle.low.shape[1], rows, -1)
-        merged = merge_rows(middle.columns(np.maximum(known, 0)), numbers >> (bins.level - MIDDLE_LEVEL))
-        bins.add(merged[0], np.where(known >= 0, np.arange(len(rows)), -1), merged[1])
+        numbers = part.numbers[whole_begin:whole_end] >> (bins.level - SLOT_LEVEL)
+        reduced = Reduced(*part.stacked).take(slice(whole_begin, whole_end)).columns(rows[present])
+    else:
+        middles = [loader.middle(part, slot, bins.level) for slot in part.slots[whole_begin:whole_end]]
+        numbers = np.concatenate([n for n, _ in middles])
+        reduced = Reduced.stack([middle.columns(rows[present]) for _, middle in middles])
+    bins.add(*merge_rows(reduced, numbers), present)
 
 
 def _add_blocks(bins: Bins, slot: Slot, start: int, stop: int, rows: NDArray[np.int64], loader: Loader) -> None:
@@ -110,12 +103,10 @@ def _add_blocks(bins: Bins, slot: Slot, start: int, stop: int, rows: NDArray[np.
         begin = max(begin, int(np.searchsorted(block.steps, start)))
         end = min(end, int(np.searchsorted(block.steps, stop)))
         columns = block.norms.columns(rows)
-        present = columns >= 0
-        if begin >= end or not present.any():
-            continue
-        codes = loader.norms(block)[begin:end, np.maximum(columns, 0)]
-        numbers, reduced = reduce_codes(codes, block.steps[begin:end] >> bins.level)
-        bins.add(numbers, np.where(present, np.arange(len(rows)), -1), reduced)
+        present = np.flatnonzero(columns >= 0)
+        if begin < end and len(present):
+            codes = loader.norms(block)[begin:end, columns[present]]
+            bins.add(*reduce_codes(codes, block.steps[begin:end] >> bins.level), present)
 
 
 def _add_counts(bins: Bins, piece: Piece, tags: Sequence[str]) -> None:
@@ -123,10 +114,8 @@ def _add_counts(bins: Bins, piece: Piece, tags: Sequence[str]) -> None:
     seen = [row for row in piece.part.counts if row.step in piece.ranges]
     if not seen:
         return
-    row_of = {piece.ids[tag].id: row for row, tag in enumerate(tags) if tag in piece.ids}
+    rows = np.array([row for row, tag in enumerate(tags) if tag in piece.ids], np.int64)
+    ids = np.array([piece.ids[tags[row]].id for row in rows], np.int64)
     for counted in seen:
-        at = (counted.step >> bins.level) - bins.first
-        for tensor, bits in zip(counted.ids.tolist(), counted.bits.tolist(), strict=True):
-            row = row_of.get(tensor)
-            if row is not None:
-                bins.state[at, row] |= bits
+        _, mine, theirs = np.intersect1d(ids, counted.ids, return_indices=True)
+        bins.state[(counted.step >> bins.level) - bins.first, rows[mine]] |= counted.bits[theirs]

@@ -203,6 +203,15 @@ class Run:
 
         return self._ask(answer)
 
+    def warm(self) -> None:
+        """Unpack ahead what tiles in the middle of the zoom range need; for a server's background thread."""
+
+        def answer(run: Run, loader: Loader) -> None:
+            for piece in run.pieces:
+                loader.warm(piece.part)
+
+        self._ask(answer)
+
     def seen(self, start: int, stop: int, attempt: int | None = None) -> tuple[Piece, ...]:
         """Files as a question about start..stop - 1 sees them."""
         if attempt is None:
