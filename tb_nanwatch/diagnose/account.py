@@ -178,12 +178,13 @@ def _before(case: Case) -> Iterator[str]:
         )
     else:
         yield f"The last step with everything finite was {finite:,}."
-    for trend in (case.trends or ())[:2]:
-        how = "grew step by step" if trend.steady else "rose"
-        yield (
-            f"Up to then {trend.label} {how} from {words.magnitude(trend.first)} at step {trend.first_step:,} to "
-            f"{words.magnitude(trend.last)} at step {trend.last_step:,} ({words.magnitude(trend.factor)} times)."
-        )
+    risen = [
+        f"{trend.label} {'grew step by step' if trend.steady else 'rose'} from {words.magnitude(trend.first)} at step "
+        f"{trend.first_step:,} to {words.magnitude(trend.last)} at step {trend.last_step:,}"
+        for trend in (case.trends or ())[:2]
+    ]
+    if risen:
+        yield f"Up to then {words.listing(risen)}."
     if not case.trends and incident.first_step > case.run.first_step:
         yield "Neither loss nor gradients nor weights had grown tenfold in the steps before it."
 

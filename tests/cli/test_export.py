@@ -43,6 +43,16 @@ def test_npz(logs: Path, tmp_path: Path) -> None:
         assert arrays["state"][29:31, 0].tolist() == [16, 17]
 
 
+def test_infinities_stay_what_they_were(tmp_path: Path) -> None:
+    signs = {"gradient/dense/kernel": float("inf"), "loss/loss": -float("inf")}
+    runs.write(tmp_path / "logs", lambda info, step: signs.get(info.tag, 1.0))
+    out = tmp_path / "norms.csv"
+    main(["export", str(tmp_path / "logs"), "--out", str(out)])
+    header, row, *_ = csv.reader(out.open(encoding="utf-8"))
+    assert row[header.index("gradient/dense/kernel")] == "Infinity"
+    assert row[header.index("loss/loss")] == "-Infinity"
+
+
 def test_json_of_another_statistic(logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "norms.json"
     main(["export", str(logs), "--tag", "*/dense/kernel", "--stat", "max_abs", "--out", str(out)])

@@ -11,7 +11,7 @@ import argparse
 import csv
 import fnmatch
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_nanwatch.cli import exits, logdir
-from tb_nanwatch.diagnose.before import value_of
 from tb_nanwatch.diagnose.strict import strict
 from tb_nanwatch.diagnose.words import count, printable
 from tb_nanwatch.errors import UsageError
+from tb_nanwatch.format import magnitude
 from tb_nanwatch.format.records import SCALAR_KINDS, TensorInfo
-from tb_nanwatch.store.columns import STATS
+from tb_nanwatch.store.columns import STATS, Series
 from tb_nanwatch.store.run import Run
 
 HELP: Final = "write the recorded numbers as CSV, NPZ or JSON"
@@ -85,10 +85,15 @@ def gather(run: Run, infos: Sequence[TensorInfo], stat: str) -> Grid:
     for number, column in enumerate(columns):
         at = np.searchsorted(steps, column.steps)
         wall_times[at], iterations[at] = column.wall_times, column.iterations
-        known = [value_of(float(v), int(s)) for v, s in zip(column.values, column.state, strict=True)]
-        values[at, number] = [np.nan if value is None else value for value in known]
-        state[at, number] = column.state
+        values[at, number], state[at, number] = _with_infinities(column), column.state
     return Grid(steps, wall_times, iterations, tuple(info.tag for info in infos), values, state)
+
+
+def _with_infinities(column: Series) -> NDArray[np.float64]:
+    """Values as they were: the store keeps what was not finite in the state alone."""
+    above, below = column.state & magnitude.POS_INF > 0, column.state & magnitude.NEG_INF > 0
+    other = (column.state & (magnitude.NAN | magnitude.UNKNOWN) > 0) | (above & below)
+    return np.select([other, above, below], [np.nan, np.inf, -np.inf], column.values)
 
 
 def _write_csv(path: Path, grid: Grid) -> None:
@@ -126,12 +131,10 @@ def _write_json(path: Path, grid: Grid) -> None:
     path.write_text(json.dumps(strict(document), allow_nan=False), encoding="utf-8")
 
 
-def _rows(grid: Grid) -> list[list[Any]]:
+def _rows(grid: Grid) -> Iterator[list[Any]]:
     """Values as text formats hold them: strict JSON numbers, None where nothing was measured."""
-    return [
-        [strict(float(value)) if state else None for value, state in zip(values, states, strict=True)]
-        for values, states in zip(grid.values, grid.state, strict=True)
-    ]
+    for values, states in zip(grid.values, grid.state, strict=True):
+        yield [strict(value) if state else None for value, state in zip(values.tolist(), states, strict=True)]
 
 
 WRITERS: Final[dict[str, Callable[[Path, Grid], None]]] = {".csv": _write_csv, ".npz": _write_npz, ".json": _write_json}
