@@ -20,7 +20,7 @@ import tb_nanwatch as nanwatch
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train once."""
-    options = parse(__doc__, argv, steps=120)
+    options = parse(__doc__, argv, steps=60)
     keras.utils.set_random_seed(0)
     x, y = diabetes()
     model = keras.Sequential(
