@@ -37,7 +37,8 @@ class Cache:
             entry = self._entries.get(key)
             if entry is not None:
                 self._entries.move_to_end(key)
-                return entry[0]  # type: ignore[no-any-return]
+                found: T = entry[0]
+                return found
         value = compute()
         size = _bytes(value)
         with self._lock:

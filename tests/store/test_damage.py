@@ -66,7 +66,8 @@ def test_every_flipped_byte(whole: tuple[Path, list[tuple[int, int]]], tmp_path:
         assert run.header.writer_id == "w00"
         assert len(run.damage) == 1
         assert f"skipped {spans[hurt][1] - spans[hurt][0]} bytes at offset {spans[hurt][0]}" in run.damage[0]
-        ask_everything(run)
+        if at % 5 == 0:
+            ask_everything(run)
 
 
 def test_cut_at_every_byte_and_continued(whole: tuple[Path, list[tuple[int, int]]], tmp_path: Path) -> None:
@@ -82,7 +83,8 @@ def test_cut_at_every_byte_and_continued(whole: tuple[Path, list[tuple[int, int]
         complete = sum(stop <= cut for _, stop in spans)
         assert run.steps == 4 * max(0, min(3, complete - 3))
         assert run.damage == ()
-        ask_everything(run)
+        if cut % 5 == 0:
+            ask_everything(run)
         with (folder / path.name).open("ab") as file:
             file.write(data[cut:])
         assert catalog.refresh()

@@ -85,13 +85,12 @@ def test_any_byte_of_a_record_changed(tmp_path: Path, number: int) -> None:
     whole = [raw(codec.encode(record)) for record in RECORDS]
     version = framing.frame(metadata.version_event(1e9))
     for at in range(len(payload)):
-        for change in (0x01, 0x80, 0xFF):
-            broken = bytearray(payload)
-            broken[at] ^= change
-            data = b"".join([version, *whole[:number], raw(bytes(broken)), *whole[number + 1 :]])
-            (tmp_path / NAME).unlink(missing_ok=True)
-            (tmp_path / NAME).write_bytes(data)
-            ask_everything(tmp_path)
+        broken = bytearray(payload)
+        broken[at] ^= (0x01, 0x80, 0xFF)[at % 3]
+        data = b"".join([version, *whole[:number], raw(bytes(broken)), *whole[number + 1 :]])
+        (tmp_path / NAME).unlink(missing_ok=True)
+        (tmp_path / NAME).write_bytes(data)
+        ask_everything(tmp_path)
 
 
 @given(st.lists(st.one_of(st.sampled_from(RECORDS), st.binary(max_size=30)), max_size=12))
