@@ -37,6 +37,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
 
+@pytest.fixture(scope="module")
+def without_tensorflow(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of a process that cannot import TensorFlow."""
+    folder = tmp_path_factory.mktemp("blocked")
+    for name in ("tensorflow", "keras"):
+        (folder / f"{name}.py").write_text("raise ImportError('not installed')\n")
+    return {**environment, "PYTHONPATH": os.pathsep.join([str(folder), environment["PYTHONPATH"]])}
+
+
 @contextmanager
 def tensorboard(environment: dict[str, str], *argv: str) -> Iterator[str]:
     """The address of a TensorBoard on a free port."""
@@ -102,11 +111,11 @@ def test_both_data_paths(fast: str, tmp_path: Path, environment: dict[str, str])
         check(address, "bad")
 
 
-def test_named_logdirs_below_a_prefix(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_named_logdirs_below_a_prefix(tmp_path: Path, without_tensorflow: dict[str, str]) -> None:
     runs.blow_up(tmp_path / "x", "backward")
     runs.blow_up(tmp_path / "y" / "sub", "loss")
     spec = f"a:{tmp_path}/x,b:{tmp_path}/y"
-    with tensorboard(environment, "--logdir_spec", spec, "--path_prefix", "/deep/down") as address:
+    with tensorboard(without_tensorflow, "--logdir_spec", spec, "--path_prefix", "/deep/down") as address:
         assert address.endswith("/deep/down")
         assert [run["run"] for run in loaded(address)["runs"]] == ["a/.", "b/sub"]
         check(address, "a/.")
@@ -114,9 +123,9 @@ def test_named_logdirs_below_a_prefix(tmp_path: Path, environment: dict[str, str
         assert set(listed) >= {"a/.", "b/sub"}  # TensorBoard's own names
 
 
-def test_a_logdir_that_comes_later(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_logdir_that_comes_later(tmp_path: Path, without_tensorflow: dict[str, str]) -> None:
     logdir = tmp_path / "not" / "yet"
-    with tensorboard(environment, "--logdir", str(logdir), "--reload_interval", "0.01") as address:
+    with tensorboard(without_tensorflow, "--logdir", str(logdir), "--reload_interval", "0.01") as address:
         assert loaded(address)["runs"] == []
         assert get(f"{address}/data/plugins_listing")["nanwatch"]["enabled"] is False
         runs.blow_up(logdir, "backward")
