@@ -1,8 +1,10 @@
+# ruff: noqa: INP001 (a script, not a package)
 """Writes the runs that the browser tests look at, through the real writer, without TensorFlow.
 
-`make_runs.py LOGDIR` makes `blowup` (every tensor dead from step 90 of 100 on), `flash` (one NaN in one tensor at step
-12,345 of 20,000) and `healthy`. `make_runs.py LOGDIR --live` keeps a run `live` open: for every line on standard
-input it appends 50 steps and answers with a line, and ends with the input.
+`make_runs.py LOGDIR` makes `blowup` (every tensor dead from step 91 of 100 on, one of them a step earlier), `flash`
+(one NaN in one tensor at step 12,345 of 20,000), `healthy`, and `twice`, whose second attempt did steps 120 to 199
+again and went on to 259. `make_runs.py LOGDIR --live` keeps a run `live` open: for every line on standard input it
+appends 50 steps and answers with a line, and ends with the input.
 """
 
 from __future__ import annotations
@@ -14,7 +16,17 @@ from pathlib import Path
 import numpy as np
 
 from tb_nanwatch.format import magnitude
-from tb_nanwatch.format.records import Counts, CountsRow, FullBlock, Incident, Note, Origin, RunHeader, Spread, TensorInfo
+from tb_nanwatch.format.records import (
+    Counts,
+    CountsRow,
+    FullBlock,
+    Incident,
+    Note,
+    Origin,
+    RunHeader,
+    Spread,
+    TensorInfo,
+)
 from tb_nanwatch.record.blocks import Rows
 from tb_nanwatch.record.writer import RunWriter
 
@@ -24,10 +36,29 @@ BASE = {"weight": 3.0, "gradient": 0.1, "update": 0.001, "activation": 12.0}
 
 
 def tensors() -> list[TensorInfo]:
+    """Of three layers, all kinds, and the loss."""
     found: list[TensorInfo] = []
     for order, layer in enumerate(LAYERS):
-        for kind, leaf in (("weight", "kernel"), ("weight", "bias"), ("gradient", "kernel"), ("gradient", "bias"), ("update", "kernel"), ("activation", "output")):
-            found.append(TensorInfo(id=len(found), kind=kind, name=f"{layer}/{leaf}", layer=layer, layer_class="Dense", shape=(64, 32), order=order, trainable=kind == "weight"))
+        for kind, leaf in (
+            ("weight", "kernel"),
+            ("weight", "bias"),
+            ("gradient", "kernel"),
+            ("gradient", "bias"),
+            ("update", "kernel"),
+            ("activation", "output"),
+        ):
+            found.append(
+                TensorInfo(
+                    id=len(found),
+                    kind=kind,
+                    name=f"{layer}/{leaf}",
+                    layer=layer,
+                    layer_class="Dense",
+                    shape=(64, 32),
+                    order=order,
+                    trainable=kind == "weight",
+                )
+            )
     found.append(TensorInfo(id=len(found), kind="loss", name="loss"))
     return found
 
@@ -35,17 +66,27 @@ def tensors() -> list[TensorInfo]:
 class Run:
     """A run that is being written: `bad` maps (step, tag) to state bits."""
 
-    def __init__(self, logdir: Path, name: str) -> None:
+    def __init__(self, logdir: Path, name: str, attempt: int = 0, first_step: int = 0) -> None:
         self.tensors = tensors()
         self.norms = [t for t in self.tensors if t.kind != "loss"]
-        header = RunHeader(writer_id=name, host="host", entry_point="keras_fit", wall_time=START, versions={"tensorflow": "2.21.0", "keras": "3.15.0"})
+        header = RunHeader(
+            writer_id=f"{name}-{attempt}",
+            attempt=attempt,
+            first_step=first_step,
+            host="host",
+            entry_point="keras_fit",
+            wall_time=START + 500 * attempt,
+            versions={"tensorflow": "2.21.0", "keras": "3.15.0"},
+        )
         self.writer = RunWriter(logdir / name, header)
         self.writer.declare(self.tensors)
 
     def id_of(self, tag: str) -> int:
+        """The number by which records name the tensor."""
         return next(t.id for t in self.tensors if t.tag == tag)
 
     def steps(self, first: int, last: int, bad: dict[tuple[int, str], int] | None = None, growth: float = 0.0) -> None:
+        """Write steps first to last - 1; norms grow by `growth` octaves a step over the last twenty."""
         steps = np.arange(first, last)
         base = np.array([BASE[t.kind] * (1 + t.order / 2) for t in self.norms])
         values = base * np.exp2(np.maximum(0, growth * (steps[:, None] - last + 20)))
@@ -57,14 +98,34 @@ class Run:
                 loss[step - first] = np.nan
             else:
                 codes[step - first, columns[tag]] = magnitude.from_bits(bits)
-        self.writer.rows(Rows(steps, START + 0.1 * steps, steps, np.array([t.id for t in self.norms]), codes, np.array([self.tensors[-1].id]), loss))
+        self.writer.rows(
+            Rows(
+                steps,
+                START + 0.1 * steps,
+                steps,
+                np.array([t.id for t in self.norms]),
+                codes,
+                np.array([self.tensors[-1].id]),
+                loss,
+            )
+        )
         full = steps[::10]
         shape = (len(full), len(self.norms))
         zeros = np.zeros(shape, np.float32)
-        self.writer.full(FullBlock(full, np.array([t.id for t in self.norms]), np.full(shape, 0.75), zeros + np.float32(0.25), zeros + np.float32(0.5), zeros))
+        self.writer.full(
+            FullBlock(
+                full,
+                np.array([t.id for t in self.norms]),
+                np.full(shape, 0.75),
+                zeros + np.float32(0.25),
+                zeros + np.float32(0.5),
+                zeros,
+            )
+        )
 
 
 def blowup(logdir: Path) -> None:
+    """Gradients grow sixteenfold a step, overflow in one tensor, and take everything with them."""
     run = Run(logdir, "blowup")
     bad = {(step, t.tag): magnitude.NAN for step in range(91, 100) for t in run.norms}
     bad |= {(step, "loss/loss"): magnitude.NAN for step in range(91, 100)}
@@ -73,47 +134,87 @@ def blowup(logdir: Path) -> None:
     run.steps(0, 100, bad, growth=4)
     counts = Counts(pos_inf=7, size=2048)
     run.writer.event(CountsRow(90, {run.id_of(origin): counts}))
-    reached = [("backward", "head/kernel", "gradient"), ("backward", "conv/kernel", "gradient"), ("weights", "conv/kernel", "weight")]
-    spread = tuple(Spread(order, 90 + min(order, 1), phase, name, kind, counts) for order, (phase, name, kind) in enumerate(reached))
-    run.writer.event(Incident(1, 90, 90, Origin("backward", "head", "head/kernel", "gradient", "Dense", output=counts), spread=spread, last_finite_step=89, bad_steps=10))
+    reached = [
+        ("backward", "head/kernel", "gradient"),
+        ("backward", "conv/kernel", "gradient"),
+        ("weights", "conv/kernel", "weight"),
+    ]
+    spread = tuple(
+        Spread(order, 90 + min(order, 1), phase, name, kind, counts)
+        for order, (phase, name, kind) in enumerate(reached)
+    )
+    run.writer.event(
+        Incident(
+            1,
+            90,
+            90,
+            Origin("backward", "head", "head/kernel", "gradient", "Dense", output=counts),
+            spread=spread,
+            last_finite_step=89,
+            bad_steps=10,
+        )
+    )
     run.writer.event(Note(0, "start", "Keras fit began"))
     run.writer.close()
 
 
 def flash(logdir: Path) -> None:
+    """One bad value in a long run."""
     run = Run(logdir, "flash")
     tag = "activation/conv/output"
     for first in range(0, 20_000, 4_000):
         run.steps(first, first + 4_000, {(12_345, tag): magnitude.NAN} if first == 12_000 else None)
     counts = Counts(nan=1, size=2048)
     run.writer.event(CountsRow(12_345, {run.id_of(tag): counts}))
-    run.writer.event(Incident(1, 12_345, 12_345, Origin("forward", "conv", "conv/output", "activation", "Dense", output=counts), last_step=12_345, recovered=True, last_finite_step=12_344))
+    run.writer.event(
+        Incident(
+            1,
+            12_345,
+            12_345,
+            Origin("forward", "conv", "conv/output", "activation", "Dense", output=counts),
+            last_step=12_345,
+            recovered=True,
+            last_finite_step=12_344,
+        )
+    )
     run.writer.close()
 
 
 def healthy(logdir: Path) -> None:
+    """Nothing to report."""
     run = Run(logdir, "healthy")
     run.steps(0, 300)
     run.writer.close()
 
 
+def twice(logdir: Path) -> None:
+    """A run that went back to a checkpoint."""
+    for attempt, (first, last) in enumerate([(0, 200), (120, 260)]):
+        run = Run(logdir, "twice", attempt, first)
+        run.steps(first, last)
+        run.writer.close()
+
+
 def live(logdir: Path) -> None:
+    """Appends at every line of standard input."""
     run = Run(logdir, "live")
     first = 0
     for _ in sys.stdin:
         run.steps(first, first + 50)
         first += 50
         run.writer.flush()
-        print(first, flush=True)
+        sys.stdout.write(f"{first}\n")
+        sys.stdout.flush()
     run.writer.close()
 
 
 def main() -> None:
+    """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("logdir", type=Path)
     parser.add_argument("--live", action="store_true")
     options = parser.parse_args()
-    for write in (live,) if options.live else (blowup, flash, healthy):
+    for write in (live,) if options.live else (blowup, flash, healthy, twice):
         write(options.logdir)
 
 

@@ -46,7 +46,7 @@ describe("with runs, below a path prefix", () => {
     expect(await main.locator(".facts").textContent()).toContain("Last finite step89");
     expect(await tab.frame.locator(".incident.open").textContent()).toContain("7 +Inf of 2,048");
     expect(await tab.frame.locator(".spread li").allTextContents()).toEqual(["backwardhead/kernel", "backwardconv/kernel", "weightsconv/kernel"]);
-    expect(await tab.frame.locator("nav .run .name").allTextContents()).toEqual(["blowup", "flash", "healthy"]);
+    expect(await tab.frame.locator("nav .run .name").allTextContents()).toEqual(["blowup", "flash", "healthy", "twice"]);
     expect(await tab.frame.getByRole("radio", { name: "Gradients" }).getAttribute("aria-checked")).toBe("true");
   });
 
@@ -159,8 +159,20 @@ describe("with runs, below a path prefix", () => {
   test("a link to a run that is not there says so and offers the others", async () => {
     tab = await Tab.open(browser, board.url, "#nanwatch&p.nanwatch.run=gone");
     await tab.frame.getByText("There is no run named gone").waitFor();
-    await tab.frame.getByRole("option").filter({ hasText: "healthy" }).click();
+    await tab.frame.locator("nav .run", { has: tab.page.locator(".name", { hasText: "healthy" }) }).click();
     await tab.painted();
+  });
+
+  test("an older attempt of a run can be looked at", async () => {
+    tab = await Tab.open(browser, board.url, "#nanwatch&p.nanwatch.run=twice&p.nanwatch.kind=weight");
+    await tab.painted();
+    expect(await tab.frame.locator(".range").textContent()).toBe("steps 0–259");
+    const asked = tab.page.waitForRequest((request) => /tile\?.*attempt=0/.test(request.url()));
+    await tab.frame.getByRole("combobox", { name: "Attempt" }).selectOption("0");
+    await asked;
+    await tab.painted();
+    expect(await tab.frame.locator(".range").textContent()).toBe("steps 0–199");
+    await expect.poll(() => tab.hash()).toContain("p.nanwatch.attempt=0");
   });
 
   test("arrow keys walk through the cells and say what is there", async () => {

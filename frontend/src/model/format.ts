@@ -82,6 +82,11 @@ export const KIND_NAMES: Readonly<Record<Kind, string>> = {
   input: "Inputs",
 };
 
+/** False where the statistic means nothing for the kind: only what an optimizer changes has an update. */
+export function statApplies(kind: Kind, stat: Stat): boolean {
+  return stat !== "update_ratio" || kind === "weight" || kind === "update";
+}
+
 export const STAT_NAMES: Readonly<Record<Stat, string>> = {
   norm: "L2 norm",
   max_abs: "Max |x|",

@@ -3,6 +3,7 @@ import { MAX_PINS, START, type Selection, readHash, reduce, writeHash } from "./
 
 const FULL: Selection = {
   run: "cnn/lr=0.1&x #1",
+  attempt: 2,
   kind: "gradient",
   window: { from: 10.25, to: 99 },
   pins: ["weight/a,b/kernel", "gradient/ünï&c=d/%2C"],
@@ -27,7 +28,7 @@ test("a hash without anything of ours says nothing", () => {
 });
 
 test("what is malformed in a link is left at its default", () => {
-  const hash = "#nanwatch&p.nanwatch.run=a&p.nanwatch.kind=evil&p.nanwatch.steps=9~2&p.nanwatch.stat=%zz&p.nanwatch.rows=9";
+  const hash = "#nanwatch&p.nanwatch.run=a&p.nanwatch.attempt=-1&p.nanwatch.kind=evil&p.nanwatch.steps=9~2&p.nanwatch.stat=%zz&p.nanwatch.rows=9";
   expect(readHash(hash)).toEqual({ ...START, run: "a" });
 });
 

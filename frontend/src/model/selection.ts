@@ -6,6 +6,8 @@ export type RowMode = "fit" | "readable";
 
 export interface Selection {
   readonly run: string | null;
+  /** null: the newest value of every step, whichever attempt it is from. */
+  readonly attempt: number | null;
   /** null: the kind that shows the first incident. */
   readonly kind: Kind | null;
   /** null: the whole run, growing with it. */
@@ -16,10 +18,11 @@ export interface Selection {
   readonly rows: RowMode;
 }
 
-export const START: Selection = { run: null, kind: null, window: null, pins: null, stat: "norm", rows: "fit" };
+export const START: Selection = { run: null, attempt: null, kind: null, window: null, pins: null, stat: "norm", rows: "fit" };
 
 export type Action =
   | { readonly do: "run"; readonly run: string }
+  | { readonly do: "attempt"; readonly attempt: number | null }
   | { readonly do: "kind"; readonly kind: Kind }
   | { readonly do: "window"; readonly window: Window | null }
   | { readonly do: "pin"; readonly tag: string; readonly shown: readonly string[] }
@@ -33,7 +36,9 @@ export function reduce(selection: Selection, action: Action): Selection {
   switch (action.do) {
     case "run":
       // Another run has other steps and tensors; how one likes to look stays.
-      return action.run === selection.run ? selection : { ...selection, run: action.run, kind: null, window: null, pins: null };
+      return action.run === selection.run ? selection : { ...selection, run: action.run, attempt: null, kind: null, window: null, pins: null };
+    case "attempt":
+      return { ...selection, attempt: action.attempt, window: null };
     case "kind":
       return { ...selection, kind: action.kind };
     case "window":
@@ -60,6 +65,7 @@ export function writeHash(hash: string, selection: Selection): string {
   const parts = hash.replace(/^#/, "").split("&").filter((part) => part !== "" && !part.startsWith(PREFIX));
   const put = (name: string, value: string): number => parts.push(`${PREFIX}${name}=${encodeURIComponent(value)}`);
   if (selection.run !== null) put("run", selection.run);
+  if (selection.attempt !== null) put("attempt", String(selection.attempt));
   if (selection.kind !== null) put("kind", selection.kind);
   if (selection.window !== null) put("steps", `${round(selection.window.from)}~${round(selection.window.to)}`);
   // Tags may hold any character: each is escaped once more, so that the comma between them is unmistakable.
@@ -81,6 +87,7 @@ export function readHash(hash: string): Selection | undefined {
   if (found.size === 0) return undefined;
   return {
     run: found.get("run") ?? null,
+    attempt: /^\d{1,9}$/.test(found.get("attempt") ?? "") ? Number(found.get("attempt")) : null,
     kind: KINDS.find((kind) => kind === found.get("kind")) ?? null,
     window: windowOf(found.get("steps")),
     pins: pinsOf(found.get("pins")),

@@ -23,15 +23,15 @@ test("blocks of rows", () => {
 
 test("the overview comes first, then the view from its end, only for rows in sight", () => {
   const bounds = whole(0, 99_999);
-  const keys = wanted("r", "weight", { from: 0, to: 600 }, bounds, 0, 600, { first: 300, last: 320 });
+  const keys = wanted({ run: "r", attempt: null, kind: "weight" }, { from: 0, to: 600 }, bounds, 0, 600, { first: 300, last: 320 });
   const top = overviewLevel(bounds);
   expect(top).toBe(9);
   expect(keys.map((key) => [key.level, key.tile, key.block])).toEqual([[9, 0, 0], [9, 0, 1], [9, 0, 2], [0, 2, 1], [0, 1, 1], [0, 0, 1]]);
-  expect(wanted("r", "weight", bounds, bounds, 9, 0, { first: 0, last: 0 })).toEqual([]);
+  expect(wanted({ run: "r", attempt: null, kind: "weight" }, bounds, bounds, 9, 0, { first: 0, last: 0 })).toEqual([]);
 });
 
 test("keys of different runs and kinds differ", () => {
-  const key = { run: "a/1", kind: "weight", level: 1, tile: 2, block: 0 } as const;
-  const others = [{ ...key, run: "a" }, { ...key, kind: "update" as const }, { ...key, level: 2 }, { ...key, tile: 1 }, { ...key, block: 1 }];
-  expect(new Set([key, ...others].map(keyText)).size).toBe(6);
+  const key = { run: "a/1", attempt: null, kind: "weight", level: 1, tile: 2, block: 0 } as const;
+  const others = [{ ...key, run: "a" }, { ...key, kind: "update" as const }, { ...key, level: 2 }, { ...key, tile: 1 }, { ...key, block: 1 }, { ...key, attempt: 0 }];
+  expect(new Set([key, ...others].map(keyText)).size).toBe(7);
 });

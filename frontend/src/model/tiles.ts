@@ -9,14 +9,18 @@ export const MAX_LEVEL = 40;
 
 export interface TileKey {
   readonly run: string;
+  readonly attempt: number | null;
   readonly kind: Kind;
   readonly level: number;
   readonly tile: number;
   readonly block: number;
 }
 
+/** What all tiles of a view have in common. */
+export type Layered = Pick<TileKey, "run" | "attempt" | "kind">;
+
 export function keyText(key: TileKey): string {
-  return `${key.kind}/${key.level}/${key.tile}/${key.block}/${key.run}`;
+  return `${key.attempt}/${key.kind}/${key.level}/${key.tile}/${key.block}/${key.run}`;
 }
 
 /** The finest level whose bins are at least `narrowest` pixels wide in a plot of `width` pixels. */
@@ -49,13 +53,13 @@ export function blocksOf(firstRow: number, lastRow: number): readonly number[] {
  * Every tile that a view of these rows needs: the overview of all rows first, since it stands in for whatever is not
  * there yet, then the tiles of the view from its end backwards, where a run that is live or dead is looked at first.
  */
-export function wanted(run: string, kind: Kind, window: Window, bounds: Window, level: number, rows: number, visible: { readonly first: number; readonly last: number }): TileKey[] {
+export function wanted(of: Layered, window: Window, bounds: Window, level: number, rows: number, visible: { readonly first: number; readonly last: number }): TileKey[] {
   if (rows === 0) return [];
   const keys: TileKey[] = [];
   const top = overviewLevel(bounds);
-  for (const block of blocksOf(0, rows - 1)) for (const tile of tilesOf(bounds, top)) keys.push({ run, kind, level: top, tile, block });
+  for (const block of blocksOf(0, rows - 1)) for (const tile of tilesOf(bounds, top)) keys.push({ ...of, level: top, tile, block });
   if (level === top) return keys;
   for (const tile of [...tilesOf(window, level)].reverse())
-    for (const block of blocksOf(visible.first, visible.last)) keys.push({ run, kind, level, tile, block });
+    for (const block of blocksOf(visible.first, visible.last)) keys.push({ ...of, level, tile, block });
   return keys;
 }

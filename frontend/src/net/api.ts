@@ -13,11 +13,12 @@ export class Refused extends Error {
   }
 }
 
-type Parameters = Readonly<Record<string, string | number>>;
+/** Parameters that are null are left out. */
+type Parameters = Readonly<Record<string, string | number | null>>;
 
 async function get(route: string, parameters: Parameters, signal: AbortSignal | undefined): Promise<Response> {
   const url = new URL(route, document.baseURI);
-  for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, String(value));
+  for (const [name, value] of Object.entries(parameters)) if (value !== null) url.searchParams.set(name, String(value));
   const answer = await fetch(url, signal === undefined ? {} : { signal });
   if (!answer.ok) {
     const plain = answer.headers.get("content-type")?.startsWith("text/plain") === true;
@@ -39,12 +40,13 @@ export async function fetchTables(run: string, signal?: AbortSignal): Promise<Ta
   return (await (await get("tensors", { run }, signal)).json()) as Tables;
 }
 
-export async function fetchCell(run: string, tag: string, step: number, signal?: AbortSignal): Promise<Cell> {
-  return (await (await get("cell", { run, tag, step }, signal)).json()) as Cell;
+export async function fetchCell(run: string, attempt: number | null, tag: string, step: number, signal?: AbortSignal): Promise<Cell> {
+  return (await (await get("cell", { run, attempt, tag, step }, signal)).json()) as Cell;
 }
 
 export interface SeriesQuery {
   readonly run: string;
+  readonly attempt: number | null;
   readonly tag: string;
   readonly stat: Stat | "value";
   readonly first: number;
@@ -59,7 +61,7 @@ export async function fetchSeries(query: SeriesQuery, signal?: AbortSignal): Pro
 export async function fetchTile(key: TileKey, rowCount: number, signal?: AbortSignal): Promise<Tile> {
   const first = key.block * BLOCK_ROWS;
   const last = Math.min(rowCount, first + BLOCK_ROWS);
-  const query = { run: key.run, kind: key.kind, level: key.level, tile: key.tile, rows: `${first}:${last}` };
+  const query = { run: key.run, attempt: key.attempt, kind: key.kind, level: key.level, tile: key.tile, rows: `${first}:${last}` };
   const tile = decodeTile(await (await get("tile", query, signal)).arrayBuffer());
   if (tile.rows !== last - first) throw new Error(`a tile has ${tile.rows} rows where ${last - first} were asked for`);
   return tile;

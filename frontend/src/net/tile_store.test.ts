@@ -12,7 +12,7 @@ interface Request {
 }
 
 function key(tile: number): TileKey {
-  return { run: "r", kind: "weight", level: 0, tile, block: 0 };
+  return { run: "r", attempt: null, kind: "weight", level: 0, tile, block: 0 };
 }
 
 function made() {

@@ -1,10 +1,12 @@
 /** The heatmap with its switches, legend and readout. */
 import { useSignalEffect } from "@preact/signals";
+import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Decades } from "../chart/color";
 import { KIND_NAMES, formatSteps } from "../model/format";
 import { stepsInside } from "../model/steps";
 import { kindsPresent } from "../model/rows";
+import type { Kind } from "../model/types";
 import { listen, zoomBy } from "./gestures";
 import { HeatmapView, type Spot } from "./heatmap_view";
 import { Legend } from "./legend";
@@ -49,7 +51,7 @@ export function Heatmap() {
 
   useSignalEffect(() => {
     // Everything the picture depends on; reading it here is what subscribes to it.
-    void [session.detail.value, session.shown.value, session.kind.value, session.selection.value.rows, session.pins.value, session.theme.value, session.arrivals.value];
+    void [session.detail.value, session.shown.value, session.kind.value, session.selection.value.rows, session.selection.value.attempt, session.pins.value, session.theme.value, session.arrivals.value];
     view.current?.repaint();
   });
   useSignalEffect(() => {
@@ -58,7 +60,9 @@ export function Heatmap() {
   });
   useSignalEffect(() => {
     const wish = session.reveal.value;
-    if (wish) view.current?.reveal(wish.row);
+    if (!wish) return;
+    if (wish.row !== undefined) view.current?.reveal(wish.row);
+    frame.current?.scrollIntoView({ block: "nearest", behavior: "smooth" });
   });
 
   const rows = session.rows.value;
@@ -87,6 +91,17 @@ export function Heatmap() {
   );
 }
 
+/** Arrow keys in the switch of kinds, as in any group of radio buttons. */
+function turn(event: TargetedKeyboardEvent<HTMLButtonElement>, kinds: readonly Kind[]): void {
+  const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (by === undefined) return;
+  event.preventDefault();
+  const next = (kinds.indexOf(session.kind.peek()) + by + kinds.length) % kinds.length;
+  session.act({ do: "kind", kind: kinds[next]! });
+  const buttons = event.currentTarget.parentElement?.children;
+  (buttons?.[next] as HTMLElement | undefined)?.focus();
+}
+
 function toggleRows(readable: boolean): void {
   session.act({ do: "rows", rows: readable ? "fit" : "readable" });
   const pinned = session.rows.peek().find((row) => session.pins.peek().includes(row.tag));
@@ -102,7 +117,14 @@ function Switches() {
     <div class="toolbar">
       <div class="segments" role="radiogroup" aria-label="What the heatmap shows">
         {kinds.map((kind) => (
-          <button key={kind} role="radio" aria-checked={kind === session.kind.value} onClick={() => session.act({ do: "kind", kind })}>
+          <button
+            key={kind}
+            role="radio"
+            aria-checked={kind === session.kind.value}
+            tabIndex={kind === session.kind.value ? 0 : -1}
+            onClick={() => session.act({ do: "kind", kind })}
+            onKeyDown={(event) => turn(event, kinds)}
+          >
             {KIND_NAMES[kind]}
           </button>
         ))}

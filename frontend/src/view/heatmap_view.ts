@@ -52,8 +52,9 @@ export class HeatmapView {
 
     const level = levelFor(shown, this.geometry.plot.width, rows.length > MANY_ROWS ? 2 : 1);
     const top = Math.max(level, overviewLevel(bounds));
-    session.tiles.want(wanted(now.run, kind, shown, bounds, level, rows.length, visibleRows(this.geometry)), now.version);
-    const lookup: Lookup = (l, tile, block) => session.tiles.get({ run: now.run, kind, level: l, tile, block });
+    const of = { run: now.run, attempt: session.selection.peek().attempt, kind };
+    session.tiles.want(wanted(of, shown, bounds, level, rows.length, visibleRows(this.geometry)), now.version);
+    const lookup: Lookup = (l, tile, block) => session.tiles.get({ ...of, level: l, tile, block });
     const all = rows.length === 0 ? [] : blocksOf(0, rows.length - 1);
     const overview = new Map(all.map((block) => [block, sourcesOf(lookup, bounds, overviewLevel(bounds), overviewLevel(bounds), block)]));
     this.blocks = new Map(all.map((block) => [block, sourcesOf(lookup, shown, level, top, block)]));

@@ -154,7 +154,7 @@ function Spread({ spread, step }: { readonly spread: readonly SpreadStep[]; read
             <li key={stop.order}>
               <span class="phase">{stop.phase}</span>
               {place ? (
-                <button class="link" title={stop.tensor} onClick={() => session.jump(stop.step ?? step, stop.phase, stop.tensor)}>
+                <button class="link" title={stop.tensor} onClick={() => session.jump({ step: stop.step ?? step, phase: stop.phase, tensor: stop.tensor })}>
                   {name}
                 </button>
               ) : (
@@ -172,7 +172,7 @@ function Spread({ spread, step }: { readonly spread: readonly SpreadStep[]; read
 function FindingItem({ finding }: { readonly finding: Finding }) {
   return (
     <article class="incident">
-      <button class="incident-head" onClick={() => session.jump(finding.first_step, "", finding.tensor)} title="Show it in the heatmap">
+      <button class="incident-head" onClick={() => session.jump({ step: finding.first_step, until: finding.last_step, tensor: finding.tensor })} title="Show it in the heatmap">
         <span class="phase">{finding.severity}</span>
         <span class="tensor">{words(finding.rule)}</span>
         <span class="quiet">

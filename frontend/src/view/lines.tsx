@@ -7,7 +7,7 @@ import { GAP, RAIL } from "../chart/geometry";
 import { type LineData, lineOptions, plotted, worthLogarithm } from "../chart/line";
 import { framed } from "../chart/surface";
 import type { Series } from "../model/decode";
-import { KIND_NAMES, STAT_NAMES, formatNumber } from "../model/format";
+import { KIND_NAMES, STAT_NAMES, formatNumber, statApplies } from "../model/format";
 import { BAD, stateWords } from "../model/magnitude";
 import { placeOfTag } from "../model/rows";
 import { type Window, span } from "../model/steps";
@@ -45,6 +45,7 @@ export function Lines() {
       {session.pins.value.map((tag) => {
         const place = placeOfTag(now.tables, tag);
         const about = place ? `${KIND_NAMES[place.kind].toLowerCase()} · ${STAT_NAMES[stat]}${stat === "headroom" ? " (octaves)" : ""}` : "";
+        if (place && !statApplies(place.kind, stat)) return <Inapplicable key={tag} tag={tag} title={place.row.name} about={`${KIND_NAMES[place.kind]} have no ${STAT_NAMES[stat].toLowerCase()}.`} />;
         return <LineChart key={tag} tag={tag} stat={stat} title={place?.row.name ?? tag} about={about} />;
       })}
     </section>
@@ -79,14 +80,14 @@ function useSeries(tag: string, stat: Stat | "value") {
   const fetched = useSignal<Fetched | undefined>(undefined);
   const problem = useSignal("");
   useSignalEffect(() => {
-    const [now, window, all] = [session.detail.value, session.shown.value, session.bounds.value];
+    const [now, window, all, attempt] = [session.detail.value, session.shown.value, session.bounds.value, session.selection.value.attempt];
     if (!now || !all) return;
-    const key = `${now.run}\n${now.version}\n${tag}\n${stat}`;
+    const key = `${now.run}\n${now.version}\n${attempt}\n${tag}\n${stat}`;
     if (serves(fetched.peek(), key, window)) return;
     const controller = new AbortController();
     const around = { from: Math.max(all.from, Math.floor(window.from - span(window) / 2)), to: Math.min(all.to, Math.ceil(window.to + span(window) / 2)) };
     const timer = setTimeout(() => {
-      fetchSeries({ run: now.run, tag, stat, first: around.from, last: around.to - 1, bins: POINTS }, controller.signal).then(
+      fetchSeries({ run: now.run, attempt, tag, stat, first: around.from, last: around.to - 1, bins: POINTS }, controller.signal).then(
         (series) => {
           fetched.value = { key, window: around, series };
           problem.value = "";
@@ -174,17 +175,32 @@ function Chart({ tag, stat, title, about }: ChartProps) {
   return (
     <figure class="line" aria-label={`${title} by step`}>
       <figcaption>
-        {pinned && (
-          <button class="unpin" aria-label={`Unpin ${title}`} title="Unpin" onClick={() => session.act({ do: "pin", tag, shown: session.pins.peek() })}>
-            ×
-          </button>
-        )}
+        {pinned && <Unpin tag={tag} title={title} />}
         <strong title={title}>{title}</strong> <span class="quiet">{about}</span>
         <span class="value">{series && valueAt(series, session.pointed.value)}</span>
       </figcaption>
       <div ref={place} style={{ height: `${HEIGHT}px` }} />
       {series && series.step.length === 0 && <p class="quiet hollow">Not measured for this tensor in these steps.</p>}
       {problem.value !== "" && <p class="problem">{problem.value}</p>}
+    </figure>
+  );
+}
+
+function Unpin({ tag, title }: { readonly tag: string; readonly title: string }) {
+  return (
+    <button class="unpin" aria-label={`Unpin ${title}`} title="Unpin" onClick={() => session.act({ do: "pin", tag, shown: session.pins.peek() })}>
+      ×
+    </button>
+  );
+}
+
+function Inapplicable({ tag, title, about }: { readonly tag: string; readonly title: string; readonly about: string }) {
+  return (
+    <figure class="line">
+      <figcaption>
+        <Unpin tag={tag} title={title} />
+        <strong title={title}>{title}</strong> <span class="quiet">{about}</span>
+      </figcaption>
     </figure>
   );
 }

@@ -5,7 +5,7 @@ import { MEASURED, magnitudeOf, stateWords } from "../model/magnitude";
 import type { Cell, JsonNumber } from "../model/types";
 import { fetchCell } from "../net/api";
 import type { Spot } from "./heatmap_view";
-import { run } from "./session";
+import { run, selection } from "./session";
 
 const PATIENCE_MS = 140;
 
@@ -21,7 +21,7 @@ function useCell(spot: Spot | undefined): Cell | undefined {
     const controller = new AbortController();
     const timer = setTimeout(() => {
       // The tooltip already says what the tile knows: a refusal only leaves out the details.
-      fetchCell(name, tag, step, controller.signal).then(setCell, () => undefined);
+      fetchCell(name, selection.peek().attempt, tag, step, controller.signal).then(setCell, () => undefined);
     }, PATIENCE_MS);
     return () => {
       clearTimeout(timer);
@@ -77,7 +77,7 @@ function Details({ cell }: { readonly cell: Cell }) {
   const counted = formatCounts(counts);
   return (
     <dl>
-      {counted !== "" && <Fact name="Counted" value={counted} loud />}
+      {counts && counted !== "" && <Fact name={counts.step === cell.step ? "Counted" : `Counted at ${formatCount(counts.step)}`} value={counted} loud={counts.step === cell.step} />}
       {full && (
         <>
           <Fact name={full.step === cell.step ? "Max |x|" : `Max |x| at ${formatCount(full.step)}`} value={numberText(full.max_abs)} />

@@ -7,6 +7,7 @@ import { STATUS_WORDS, StatusSign } from "./status";
 import { VirtualList } from "./virtual";
 
 const ROW = 62;
+const SELECTED = "selected-run";
 
 export function RunList() {
   const filter = useSignal("");
@@ -43,7 +44,7 @@ export function RunList() {
           />
         )}
       </div>
-      <VirtualList class="runs-list" role="listbox" label="Runs" count={runs.length} rowHeight={ROW} tabIndex={0} focus={selected} onKeyDown={keys}>
+      <VirtualList class="runs-list" role="listbox" label="Runs" count={runs.length} rowHeight={ROW} tabIndex={0} focus={selected} active={selected >= 0 ? SELECTED : undefined} onKeyDown={keys}>
         {(index) => <RunItem run={runs[index]!} selected={index === selected} />}
       </VirtualList>
     </nav>
@@ -54,7 +55,7 @@ function RunItem({ run, selected }: { readonly run: RunSummary; readonly selecte
   const age = session.clock.value - run.updated;
   const isLive = !run.ended && age < session.SILENT_SECONDS;
   return (
-    <div class="run" role="option" aria-selected={selected} onClick={() => session.act({ do: "run", run: run.run })} title={`${run.run}\n${run.headline}`}>
+    <div class="run" role="option" id={selected ? SELECTED : undefined} aria-selected={selected} onClick={() => session.act({ do: "run", run: run.run })} title={`${run.run}\n${run.headline}`}>
       <div class="run-name">
         <StatusSign status={run.status} />
         <span class="name">{run.run === "." ? "(this folder)" : run.run}</span>

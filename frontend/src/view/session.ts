@@ -29,13 +29,15 @@ export const arrivals = signal(0);
 /** Where on the step axis the pointer or cursor is, in any chart. */
 export const pointed = signal<number | undefined>(undefined);
 /** The row that the heatmap should bring into view; a new object each time. */
-export const reveal = signal<{ readonly row: number } | undefined>(undefined);
+export const reveal = signal<{ readonly row: number | undefined } | undefined>(undefined);
 export const openIncident = signal(0);
 /** Seconds since the epoch, moving while somebody looks. */
 export const clock = signal(Date.now() / 1000);
 
 export const run = computed<RunSummary | undefined>(() => answer.value?.runs.find((candidate) => candidate.run === selection.value.run));
 export const bounds = computed<Window | undefined>(() => {
+  const attempt = run.value?.attempts.find((candidate) => candidate.attempt === selection.value.attempt);
+  if (detail.value && attempt) return whole(attempt.first_step, attempt.last_step);
   const steps = detail.value?.tables.steps;
   return steps && steps.count > 0 ? whole(steps.first, steps.last) : undefined;
 });
@@ -94,25 +96,38 @@ export function showWindow(window: Window): void {
   act({ do: "window", window: same(held, all) ? null : held });
 }
 
-/** Bring a tensor at a step into view: its kind, its row, and steps around it narrow enough to see single ones. */
-export function jump(step: number, phase: string, tensor: string, layer = ""): void {
+/** What a report points at: a tensor by its name in a phase, at a step or from there up to another. */
+export interface Target {
+  readonly step: number;
+  readonly until?: number | undefined;
+  readonly phase?: string;
+  readonly tensor?: string;
+  readonly layer?: string;
+}
+
+/** Around a single step: narrow enough to see single ones. */
+const CLOSE_STEPS = 64;
+
+/** Bring a tensor at some steps into view: its kind, its row, and the steps with some company. */
+export function jump({ step, until = step, phase = "", tensor = "", layer = "" }: Target): void {
   const [now, all] = [detail.peek(), bounds.peek()];
   if (!now || !all) return;
-  const place = placeOf(now.tables, phase, tensor, layer);
+  const place = tensor === "" && layer === "" ? undefined : placeOf(now.tables, phase, tensor, layer);
   batch(() => {
+    reveal.value = { row: place?.row.row };
     if (place) {
       act({ do: "kind", kind: place.kind });
-      reveal.value = { row: place.row.row };
       if (!pins.peek().includes(place.row.tag)) act({ do: "pin", tag: place.row.tag, shown: pins.peek() });
     }
-    showWindow(around(step, Math.min(span(all), 64), all));
+    showWindow(around(Math.floor((step + until) / 2), Math.min(span(all), Math.max(CLOSE_STEPS, 1.2 * (until - step))), all));
     pointed.value = step + 0.5;
   });
 }
 
 export function jumpToIncident(incident: Incident): void {
   openIncident.value = detail.peek()?.report.incidents.indexOf(incident) ?? 0;
-  jump(incident.first_step, incident.origin.phase, incident.origin.tensor, incident.origin.layer);
+  const { phase, tensor, layer } = incident.origin;
+  jump({ step: incident.first_step, phase, tensor, layer });
 }
 
 export function textOf(error: unknown): string {

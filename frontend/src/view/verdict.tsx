@@ -1,5 +1,5 @@
 /** What happened, in the report's own words, and the facts. The first paragraph; with a story beside the heatmap the rest is told there. */
-import { formatAgo, formatCount, words } from "../model/format";
+import { formatAgo, formatCount, formatSteps, words } from "../model/format";
 import type { Report, RunSummary } from "../model/types";
 import { LiveDot } from "./runs";
 import * as session from "./session";
@@ -30,7 +30,6 @@ function Facts({ run, report }: { readonly run: RunSummary; readonly report: Rep
   if (report.status === "incident" && report.last_finite_step !== null) facts.push(["Last finite step", formatCount(report.last_finite_step)]);
   if (report.status === "incident" && report.last_finite_step === null) facts.push(["Last finite step", "none"]);
   facts.push(["Steps", formatCount(run.steps)], ["Tensors", formatCount(run.tensors)]);
-  if (run.attempts.length > 1) facts.push(["Attempts", formatCount(run.attempts.length)]);
   const age = session.clock.value - run.updated;
   facts.push([run.ended ? "Ended" : session.live.value ? "Last heard" : "Went silent", formatAgo(age)]);
   const made = [words(report.about?.entry_point ?? ""), ...["tensorflow", "keras"].map((name) => version(report, name))].filter((part) => part !== "");
@@ -43,7 +42,32 @@ function Facts({ run, report }: { readonly run: RunSummary; readonly report: Rep
           <dd>{value}</dd>
         </div>
       ))}
+      {run.attempts.length > 1 && <Attempts run={run} />}
     </dl>
+  );
+}
+
+/** A run that went back to a checkpoint did some steps twice: what is shown is the newest, or one attempt as it was. */
+function Attempts({ run }: { readonly run: RunSummary }) {
+  const chosen = session.selection.value.attempt;
+  return (
+    <div>
+      <dt>Shown</dt>
+      <dd>
+        <select
+          aria-label="Attempt"
+          value={chosen === null ? "" : String(chosen)}
+          onChange={(event) => session.act({ do: "attempt", attempt: event.currentTarget.value === "" ? null : Number(event.currentTarget.value) })}
+        >
+          <option value="">newest of {run.attempts.length} attempts</option>
+          {run.attempts.map(({ attempt, first_step: first, last_step: last }) => (
+            <option key={attempt} value={String(attempt)}>
+              attempt {attempt}: {formatSteps(first, last)}
+            </option>
+          ))}
+        </select>
+      </dd>
+    </div>
   );
 }
 

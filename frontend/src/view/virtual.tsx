@@ -11,6 +11,8 @@ interface Props {
   readonly label: string;
   /** The row to keep in sight, if any. */
   readonly focus?: number | undefined;
+  /** The id of the selected row, for a screen reader. */
+  readonly active?: string | undefined;
   readonly tabIndex?: number;
   readonly onKeyDown?: (event: KeyboardEvent) => void;
   readonly children: (index: number) => ComponentChildren;
@@ -43,7 +45,7 @@ export function VirtualList(props: Props) {
     if (props.focus !== undefined && props.focus >= 0 && props.focus < props.count) virtual.current!.scrollToIndex(props.focus, { align: "auto" });
   }, [props.focus]);
   return (
-    <div class={props.class} ref={scroller} role={props.role} aria-label={props.label} tabIndex={props.tabIndex ?? -1} onKeyDown={props.onKeyDown}>
+    <div class={props.class} ref={scroller} role={props.role} aria-label={props.label} aria-activedescendant={props.active} tabIndex={props.tabIndex ?? -1} onKeyDown={props.onKeyDown}>
       <div style={{ height: `${virtual.current.getTotalSize()}px`, position: "relative" }} role="presentation">
         {virtual.current.getVirtualItems().map((item) => (
           <div key={item.key} role="presentation" style={{ position: "absolute", insetInline: 0, height: `${item.size}px`, transform: `translateY(${item.start}px)` }}>
