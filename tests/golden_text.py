@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
 
@@ -11,4 +12,5 @@ def check(path: Path, text: str) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
     assert path.exists(), f"{path} is missing: run with REWRITE_GOLDEN=1, look at it, commit it"
-    assert text == path.read_text(encoding="utf-8")
+    golden = path.read_text(encoding="utf-8")
+    assert text == golden, "\n".join(difflib.unified_diff(golden.splitlines(), text.splitlines(), str(path), "now"))

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tb_nanwatch.diagnose.window import norms
+from tb_nanwatch.diagnose.window import TILE_BINS, norms
 from tb_nanwatch.format.records import Incident
 from tb_nanwatch.store.columns import NONFINITE
 from tb_nanwatch.store.run import Run
@@ -39,3 +39,17 @@ def loss_stayed_finite(run: Run, incident: Incident) -> bool:
     lines = [run.binned(info.tag, "value", incident.first_step, last, 256) for info in run.kind("loss")]
     state = np.concatenate([line.state for line in lines]) if lines else np.zeros(0, np.uint8)
     return len(state) > 0 and bool((state & NONFINITE == 0).all())
+
+
+#: Where values may be non-finite without doing damage, in the order of a step.
+STRAY_KINDS: Final = {"input": "the inputs", "activation": "the outputs of layers", "gradient": "the gradients"}
+
+
+def strays(run: Run) -> tuple[str, ...]:
+    """Where a run holds non-finite values at any step, in words; empty if all that was recorded is finite."""
+    level = max(0, run.last_step // TILE_BINS).bit_length()  # one tile holds the whole run
+    return tuple(
+        noun
+        for kind, noun in STRAY_KINDS.items()
+        if run.kind(kind) and (run.tile(kind, level, 0).state & NONFINITE).any()
+    )

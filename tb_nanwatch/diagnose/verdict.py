@@ -8,6 +8,7 @@ from typing import Final
 
 from tb_nanwatch.diagnose import account, words
 from tb_nanwatch.diagnose.causes import Case, Cause
+from tb_nanwatch.diagnose.finite import strays
 from tb_nanwatch.diagnose.rules import Finding
 from tb_nanwatch.format.records import Incident
 from tb_nanwatch.store.run import Run
@@ -42,11 +43,14 @@ def verdict(run: Run, cases: Sequence[Case], causes: Sequence[Sequence[Cause]], 
         paragraphs = ["The recorder has announced this run but written no step."]
     elif findings:
         places = list(dict.fromkeys(f"{_symptom(f)} ({words.printable(f.tensor)})" for f in findings))
-        headline = f"No NaN or Inf in {words.count(run.steps, 'step')}, but {words.listing(places, 2)}"
-        paragraphs = []
+        nothing = "No incident" if strays(run) else "No NaN or Inf"
+        headline = f"{nothing} in {words.count(run.steps, 'step')}, but {words.listing(places, 2)}"
+        paragraphs = _strays(run)
     else:
-        headline = f"Healthy: {words.count(run.steps, 'step')}, nothing non-finite"
-        paragraphs = [
+        headline = (
+            f"Healthy: {words.count(run.steps, 'step')}, {'no incident' if strays(run) else 'nothing non-finite'}"
+        )
+        paragraphs = _strays(run) or [
             f"Every loss, gradient and weight recorded in {words.span(run.first_step, run.last_step)} was finite."
         ]
     paragraphs += [_finding(finding) for finding in findings]
@@ -80,6 +84,15 @@ def _finding(finding: Finding) -> str:
     return f"{what}: {'; '.join(finding.evidence)}."
 
 
+def _strays(run: Run) -> list[str]:
+    """Non-finite values that did no damage, which a reader who sees them in the heatmap will ask about."""
+    where = strays(run)
+    if not where:
+        return []
+    said = f"Some values in {words.listing(where)} were not finite, and no loss or weight became so"
+    return [f"{said}: a mask, or a step that dynamic loss scaling skipped, does that on purpose."]
+
+
 def _reservations(run: Run) -> list[str]:
     """What limits the word of this report."""
     said = []
@@ -87,6 +100,11 @@ def _reservations(run: Run) -> list[str]:
     if dropped:
         steps = words.count(dropped, "recorded step")
         said.append(f"The disk did not keep up: {steps} could not be written and are missing here.")
+    for note in run.notes:
+        if note.kind == "disabled":
+            said.append(f"Recording stopped before step {note.step:,}: {words.printable(note.text)}.")
+        elif note.kind == "uncounted":
+            said.append(f"{words.printable(note.text)[:1].upper()}{words.printable(note.text)[1:]}.")
     if run.damage:
         said.append(
             f"{words.count(len(run.damage), 'part')} of the files could not be read; what they held is missing here: "

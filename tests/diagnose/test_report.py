@@ -12,7 +12,7 @@ import runs
 
 from tb_nanwatch.diagnose import PostMortem, examine
 from tb_nanwatch.diagnose.strict import dumps
-from tb_nanwatch.format.records import Counts, Incident, Origin
+from tb_nanwatch.format.records import Counts, Incident, Note, Origin, TensorInfo
 from tb_nanwatch.store.catalog import Catalog
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -83,6 +83,25 @@ def test_a_run_without_steps_is_not_called_healthy(tmp_path: Path) -> None:
     found = examined(tmp_path)
     assert found.entry["status"] == "empty"
     assert found.verdict.headline == "Nothing recorded yet"
+
+
+@pytest.mark.parametrize("steps", [40, 300, 5000])
+def test_a_skipped_overflow_is_not_called_finite(steps: int, tmp_path: Path) -> None:
+    def scaled(info: TensorInfo, step: int) -> float:
+        return float("inf") if info.kind == "gradient" and step == steps - 1 else runs.calm(info, step % 9)
+
+    runs.write(tmp_path, scaled, range(steps))
+    found = examined(tmp_path)
+    assert found.entry["status"] == "healthy"
+    assert found.verdict.headline == f"Healthy: {steps:,} steps, no incident"
+    assert found.verdict.paragraphs[0].startswith("Some values in the gradients were not finite")
+
+
+def test_notes_that_limit_the_word_of_a_report(tmp_path: Path) -> None:
+    runs.write(tmp_path, events=[Note(33, "disabled", "out of\nmemory"), Note(1, "uncounted", "7 further incidents")])
+    said = examined(tmp_path).verdict.paragraphs
+    assert "Recording stopped before step 33: out of\\nmemory." in said
+    assert "7 further incidents." in said
 
 
 def test_a_recovered_incident(tmp_path: Path) -> None:

@@ -81,6 +81,12 @@ def findings(found: PostMortem) -> Table:
     return ("finding", "severity", "tensor", "steps", "remedies"), rows
 
 
+def notes(found: PostMortem) -> Table:
+    """Header and rows of what the recorder noted along the way."""
+    rows = [(f"{n.step:,}", words.printable(n.kind), words.printable(n.text)) for n in found.run.notes[:MOST_ROWS]]
+    return ("step", "note", "text"), rows
+
+
 def spark(line: Line) -> str:
     """A row of bars on a log scale; ! where the value was not finite, a blank where it was not measured."""
     heights = line.heights

@@ -31,7 +31,7 @@ def _run(found: PostMortem) -> list[str]:
         for remedy in incident["remedies"]:
             parts.append(f"Try **{_plain(remedy['name'].replace('_', ' '))}**: {_plain(remedy['why'])}")
             parts.append(f"```python\n{remedy['snippet']}\n```")
-    return parts + _damage("Damage", found.run.damage)
+    return parts + _table("Notes", cells.notes(found)) + _damage("Damage", found.run.damage)
 
 
 def _table(title: str, content: cells.Table) -> list[str]:

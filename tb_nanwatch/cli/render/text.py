@@ -61,6 +61,7 @@ def _run(console: Console, found: PostMortem) -> None:
         for remedy in incident["remedies"]:
             console.print(Text.assemble(("Try ", "bold"), remedy["name"].replace("_", " "), f": {remedy['why']}"))
             console.print(Text(f"    {remedy['snippet']}", style="cyan"))
+    _table(console, "Notes", cells.notes(found))
     _damage(console, "Damage", found.run.damage)
 
 
