@@ -12,7 +12,7 @@ import numpy as np
 
 from tb_nanwatch.format import metadata
 from tb_nanwatch.format.records import Closed, Incident, RunHeader, StepBlock
-from tb_nanwatch.record.segments import read_records
+from tb_nanwatch.record.thinning import read_records
 
 
 @dataclass(frozen=True)

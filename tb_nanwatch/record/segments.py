@@ -2,32 +2,26 @@
 
 A record reaches the operating system before `append` returns, so a killed process loses nothing of it. Thinning
 rewrites the oldest segments beside the old file and renames over it: a reader sees either the one or the other.
-Steps close before an incident and every record that is not a block of numbers are never thinned. Of rows that are not
-finite the first of each stretch stays, so that a NaN that flashes by once is still there when its neighbours are gone.
+The budget is the run's: what earlier recorders left in its folder counts, and is thinned as well.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
+from tb_nanwatch.format import framing, metadata
+from tb_nanwatch.format.records import Incident, Record, RunHeader, StepBlock, TensorInfo
+from tb_nanwatch.record.earlier import EarlierFiles
+from tb_nanwatch.record.thinning import Thinner, protected_by
 
-from tb_nanwatch.errors import CorruptData
-from tb_nanwatch.format import codec, framing, magnitude, metadata
-from tb_nanwatch.format.records import FullBlock, Incident, Record, RunHeader, StepBlock, TensorInfo
-
-PROTECTED_STEPS: Final = 256  # kept whole before every incident
 PROTECTED_INCIDENTS: Final = 100  # that many incidents; a budget that must hold cannot protect any number
 SEGMENTS: Final = 16  # the budget is spent in about this many files
-THINNING: Final = 4  # each pass keeps every fourth step of what the pass before kept
 MAX_PASSES: Final = 12
 
 
@@ -42,7 +36,9 @@ class Segments:
         self._tensors: list[TensorInfo] = []
         self._protected: dict[int, tuple[int, int]] = {}  # incident to step range
         self._newest = 0  # step: what comes next may be the incident that protects the steps before it
-        self._passes: dict[Path, int] = {}  # how often a closed segment was thinned
+        self._passes: dict[Path, int] = defaultdict(int)  # how often a closed file was thinned
+        self._earlier = EarlierFiles(logdir, header.writer_id)
+        self._begun = False
         self._paths: list[Path] = []
         self._file: int | None = None
         self._size = 0
@@ -61,10 +57,13 @@ class Segments:
         if isinstance(record, tuple):
             self._tensors += record
         elif isinstance(record, Incident) and len(self._protected) < PROTECTED_INCIDENTS:
-            self._protected[record.id] = (record.first_step - PROTECTED_STEPS, record.first_step + PROTECTED_STEPS)
+            self._protected[record.id] = protected_by(record)
         elif isinstance(record, StepBlock):
             self._newest = max(self._newest, int(record.steps[-1]))
         data = metadata.wrap(record, step, time.time())
+        if not self._begun:  # not when constructed: the training thread waits for that
+            self._begun = True
+            self._keep_budget(max(self._segment_bytes, self._opening + len(data)))
         if self._size + len(data) > self._segment_bytes and self._size > self._opening:
             self._roll(len(data))
         self._write(data)
@@ -105,7 +104,6 @@ class Segments:
 
     def _roll(self, room: int) -> None:
         self.close()
-        self._passes[self.path] = 0
         self._number += 1
         self._open()
         self._keep_budget(max(self._segment_bytes, self._opening + room))
@@ -113,10 +111,10 @@ class Segments:
     # ------------------------------------------------------------ thinning
 
     def _keep_budget(self, room: int) -> None:
-        """Thin closed segments until `room` bytes are left for the current one, and as much as thinning one takes."""
-        sizes = {path: path.stat().st_size for path in self._paths[:-1] if path.exists()}
+        """Thin closed files until `room` bytes are left for the current one, and as much as thinning one takes."""
+        sizes = {path: path.stat().st_size for path in self._paths[:-1] if path.exists()} | self._earlier.sizes()
         while sum(sizes.values()) + max(sizes.values(), default=0) + room > self._disk_bytes:
-            closed = [p for p in sizes if self._passes[p] < MAX_PASSES]
+            closed = [p for p in sizes if self._passes[p] < MAX_PASSES and self._may_thin(p)]
             if not closed:
                 return
             # The segment thinned least often goes first, the oldest among equals: old history fades evenly.
@@ -125,75 +123,17 @@ class Segments:
             self._thin(victim)
             sizes[victim] = victim.stat().st_size
 
+    def _may_thin(self, path: Path) -> bool:
+        return path in self._paths or self._earlier.may_be_rewritten(path)
+
     def _thin(self, path: Path) -> None:
+        last = self._passes[path] == MAX_PASSES
+        if path in self._paths:
+            thinner = Thinner(list(self._protected.values()), self._newest, last)
+        else:
+            thinner = Thinner(self._earlier.protected(path), None, last)
         # Every reader takes a name with "tfevents" in it for an event file: half a file must not have one.
-        beside = path.with_name(f".nanwatch-thinning-{self._header.writer_id}")
-        try:
-            with beside.open("wb") as out:
-                out.write(framing.frame(metadata.version_event(time.time())))
-                for step, wall_time, record in read_records(path):
-                    thinner = self._thinner(record, self._passes[path] == MAX_PASSES)
-                    if thinner is not None:
-                        out.write(framing.frame(metadata.wrap(thinner, step, wall_time)))
-                os.fsync(out.fileno())  # or a power failure leaves the new name without its data
-            beside.replace(path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                beside.unlink()
-
-    def _thinner(self, record: Record, last_pass: bool) -> Record | None:
-        if isinstance(record, StepBlock):
-            stride = record.stride * THINNING
-            keep = self._is_protected(record.steps)
-            if not last_pass:
-                keep |= (record.steps % stride == 0) | self._turns(record)
-            if not keep.any():
-                return None
-            columns = {n: getattr(record, n)[keep] for n in ("steps", "wall_times", "iterations", "norms", "scalars")}
-            return replace(record, **columns, stride=stride)
-        if isinstance(record, FullBlock):
-            keep = self._is_protected(record.steps)
-            keep[::THINNING] |= not last_pass
-            if not keep.any():
-                return None
-            names = ("steps", "max_abs", "mean", "zero_share", "subnormal_share")
-            return replace(record, **{n: getattr(record, n)[keep] for n in names})
-        return record
-
-    def _turns(self, block: StepBlock) -> NDArray[np.bool_]:
-        """Rows that are not finite in another way than the row before them."""
-        losses = [info.id for info in self._tensors if info.kind == "loss"]  # a NaN elsewhere may be a gap
-        values = block.scalars[:, np.isin(block.scalar_ids, losses)]
-        bad = np.hstack([magnitude.to_bits(block.norms), ~np.isfinite(values)])
-        turns: NDArray[np.bool_] = bad.any(axis=1)
-        turns[1:] &= (bad[1:] != bad[:-1]).any(axis=1)
-        return turns
-
-    def _is_protected(self, steps: NDArray[np.int64]) -> NDArray[np.bool_]:
-        keep = steps > self._newest - PROTECTED_STEPS
-        for first, last in self._protected.values():
-            keep |= (steps >= first) & (steps < last)
-        return keep
-
-
-def read_records(path: Path) -> Iterator[tuple[int, float, Record]]:
-    """(step, wall time, record) of a segment that this package has written. Damaged records are left out."""
-    data = path.read_bytes()
-    at = 0
-    while at + framing.HEADER_BYTES <= len(data):
-        length = framing.header_length(data[at : at + framing.HEADER_BYTES])
-        if length is None:
-            return
-        body = data[at + framing.HEADER_BYTES : at + framing.HEADER_BYTES + length]
-        at += framing.HEADER_BYTES + length + framing.FOOTER_BYTES
-        if framing.masked_crc(body) != int.from_bytes(data[at - framing.FOOTER_BYTES : at], "little"):
-            continue
-        event = metadata.parse(body)
-        for payload in metadata.unwrap(event):
-            with contextlib.suppress(CorruptData):
-                record = codec.decode(payload, unpack_steps=True)
-                if record is not None:
-                    yield event.step, event.wall_time, record  # type: ignore[misc]  # never a BlockSummary here
+        thinner.rewrite(path, path.with_name(f".nanwatch-thinning-{self._header.writer_id}"))
 
 
 def _safe(name: str) -> str:

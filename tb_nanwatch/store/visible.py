@@ -115,10 +115,9 @@ def visible_ranges(extents: Mapping[int, tuple[int, int]]) -> dict[int, Ranges]:
     histories woven into each other would show what never happened.
     """
     visible: dict[int, Ranges] = {}
-    for attempt in extents:
-        ranges = Ranges()
-        for other, (first, last) in extents.items():
-            if other > attempt:
-                ranges = ranges.without(first, last + 1)
-        visible[attempt] = ranges
+    free = Ranges()
+    for attempt in sorted(extents, reverse=True):
+        visible[attempt] = free
+        first, last = extents[attempt]
+        free = free.without(first, last + 1)
     return visible

@@ -14,10 +14,11 @@ import pytest
 from history import INFOS, TAGS, Recorder, recorder
 
 from tb_nanwatch.format import magnitude
-from tb_nanwatch.format.records import Counts, CountsRow, FullBlock, Incident, Origin, RunHeader, StepBlock
+from tb_nanwatch.format.records import Closed, Counts, CountsRow, FullBlock, Incident, Origin, RunHeader, StepBlock
 from tb_nanwatch.read.recordfile import RecordFile
 from tb_nanwatch.record.blocks import Rows
-from tb_nanwatch.record.segments import PROTECTED_STEPS, Segments, read_records
+from tb_nanwatch.record.segments import Segments
+from tb_nanwatch.record.thinning import PROTECTED_STEPS, read_records
 from tb_nanwatch.record.writer import RunWriter
 from tb_nanwatch.store.catalog import Catalog
 from tb_nanwatch.store.run import Run
@@ -244,6 +245,39 @@ def test_a_long_stretch_of_nan_does_not_break_the_budget(tmp_path: Path) -> None
     assert only(catalog).tile("weight", 10, 0).state[1, :50].min() & 1
 
 
+def test_what_earlier_recorders_left_counts_and_fades_too(tmp_path: Path) -> None:
+    budget = 1 << 20
+    for attempt in range(3):
+        codes = np.random.default_rng(attempt).integers(1000, 60000, (60_000, 3)).astype(np.uint16)
+        header = RunHeader(f"w{attempt}", wall_time=1e9 + attempt, pid=os.getpid(), attempt=attempt)
+        segments = Segments(tmp_path, header, budget)
+        segments.append(INFOS, 0)
+        for first in range(0, len(codes), 256):
+            segments.append(
+                as_block(rows(range(first, min(first + 256, len(codes))), codes[first : first + 256])), first
+            )
+            if first == 30_208:
+                segments.append(Incident(attempt, first, first, Origin("loss")), first)
+            assert sum(p.stat().st_size for p in tmp_path.iterdir()) <= budget
+        if attempt != 1:
+            segments.append(Closed(len(codes)), 0)
+        segments.close()  # the second was killed, as far as one can tell, but its process lives
+    unfinished = [p for p in sorted(tmp_path.iterdir()) if ".w1." in p.name][-1]
+    assert all(getattr(record, "stride", 1) == 1 for _, _, record in read_records(unfinished))
+    catalog = Catalog(tmp_path)
+    catalog.refresh()
+    run = only(catalog)
+    assert [i.id for i in run.incidents] == [0, 1, 2]
+    left: list[int] = []
+    for attempt in range(3):
+        steps = run.series(TAGS[0], attempt=attempt).steps
+        assert np.isin(np.arange(30_208 - 256, 30_208), steps).all()
+        assert len(steps) > 1000
+        left.append(len(steps))
+    assert left[0] <= left[1] <= left[2]  # the oldest fade first
+    assert left[0] < 60_000
+
+
 def test_thinning_passes_over_a_damaged_record(tmp_path: Path) -> None:
     segments, _ = fill(tmp_path, 1 << 20, 30_000)
     path = min(tmp_path.iterdir())
@@ -251,7 +285,6 @@ def test_thinning_passes_over_a_damaged_record(tmp_path: Path) -> None:
         file.seek(path.stat().st_size // 2)
         file.write(b"\xee" * 4)
     before = sum(1 for _ in read_records(path))
-    segments._passes[path] = 0
     segments._thin(path)
     assert sum(1 for _ in read_records(path)) > before // 2
     segments.close()
@@ -263,7 +296,6 @@ def test_answers_survive_thinning_under_them(tmp_path: Path) -> None:
     catalog.refresh()
     run = only(catalog)
     assert run.steps == 8192
-    segments._passes[segments.path] = 0
     segments._thin(segments.path)
     line = run.series(TAGS[0])  # indexed before, asked after: the answer is of the run as it is now
     assert line.steps[:3].tolist() == [0, 4, 8]
@@ -276,7 +308,6 @@ def test_answers_survive_thinning_under_them(tmp_path: Path) -> None:
 
 def test_reading_while_thinning(tmp_path: Path) -> None:
     segments, codes = fill(tmp_path, 1 << 30, 4096)
-    segments._passes[segments.path] = 0
     catalog = Catalog(tmp_path)
     catalog.refresh()
     failures: list[BaseException] = []
