@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { beginsLayer, kindsPresent, leafOf, placeOf, sharedPath, withoutShared } from "./rows";
+import { beginsLayer, kindsPresent, leafOf, placeOf, placeOfFinding, placeOfIncident, sharedPath, withoutShared } from "./rows";
 import type { Kind, Tables, TensorRow } from "./types";
 
 function row(kind: Kind, name: string, layer: string): TensorRow {
@@ -37,6 +37,19 @@ test("a tensor of a report is found by tag, by the kind that its phase touches, 
   expect(placeOf(TABLES, "update", "a/kernel")).toMatchObject({ kind: "weight" });
   expect(placeOf(TABLES, "forward", "b/pre_activation", "b")).toMatchObject({ kind: "activation", row: { name: "b/output" } });
   expect(placeOf(TABLES, "loss", "nowhere")).toBeUndefined();
+});
+
+test("a finding is about the kind that its rule names", () => {
+  expect(placeOfFinding(TABLES, "vanishing_gradient", "a/kernel")).toMatchObject({ kind: "gradient" });
+  expect(placeOfFinding(TABLES, "dead_relu", "b")).toMatchObject({ kind: "activation", row: { name: "b/output" } });
+  expect(placeOfFinding(TABLES, "update_ratio", "a/bias")).toMatchObject({ kind: "weight" });
+});
+
+test("an incident in the loss is shown where it spread to", () => {
+  const stop = (order: number, phase: string, tensor: string) => ({ order, phase, tensor });
+  const incident = { first_step: 1, last_step: null, recovered: false, detected_step: 1, origin: { phase: "loss", layer: "", tensor: "loss" } };
+  expect(placeOfIncident(TABLES, { ...incident, spread: [stop(2, "weights", "a/bias"), stop(0, "loss", "loss"), stop(1, "backward", "a/kernel")] })).toMatchObject({ kind: "gradient" });
+  expect(placeOfIncident(TABLES, incident)).toBeUndefined();
 });
 
 test("the kinds that have rows", () => {

@@ -1,5 +1,5 @@
 /** Rows of the heatmap: their names, where a layer begins, and finding a tensor by what a report calls it. */
-import { KINDS, type Kind, type Tables, type TensorRow } from "./types";
+import { KINDS, type Incident, type Kind, type Tables, type TensorRow } from "./types";
 
 /** The name without its layer: "kernel" of "conv2d_3/kernel". The whole name where they do not nest. */
 export function leafOf(row: TensorRow): string {
@@ -72,6 +72,24 @@ export function placeOf(tables: Tables, phase: string, tensor: string, layer = "
   for (const kind of kinds) {
     const row = tables.kinds[kind].find((candidate) => candidate.layer === layer);
     if (row) return { kind, row };
+  }
+  return undefined;
+}
+
+/** Where a finding's tensor stands: its rule ("vanishing_gradient", "dead_relu") tells the kind that it is about. */
+export function placeOfFinding(tables: Tables, rule: string, tensor: string): Place | undefined {
+  const phase = /gradient/.test(rule) ? "backward" : /relu|activation/.test(rule) ? "forward" : "";
+  return placeOf(tables, phase, tensor, tensor);
+}
+
+/** Where an incident began, or the first place it spread to that the heatmap can show. */
+export function placeOfIncident(tables: Tables, { origin, spread }: Incident): Place | undefined {
+  const first = placeOf(tables, origin.phase, origin.tensor, origin.layer);
+  if (first) return first;
+  const ordered = [...(spread ?? [])].sort((a, b) => a.order - b.order);
+  for (const stop of ordered) {
+    const place = placeOf(tables, stop.phase, stop.tensor);
+    if (place) return place;
   }
   return undefined;
 }

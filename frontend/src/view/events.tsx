@@ -41,7 +41,7 @@ function eventsOf(report: Report): readonly Event[] {
 }
 
 function EventItem({ event }: { readonly event: Event }) {
-  const go = (): void => (event.incident ? session.jumpToIncident(event.incident) : session.jump({ step: event.step }));
+  const go = (): void => (event.incident ? session.jumpToIncident(event.incident) : session.jump(undefined, event.step));
   return (
     <div role="listitem" class={event.incident ? "event bad" : "event"}>
       <button onClick={go} title={event.text}>

@@ -1,4 +1,4 @@
-/** Beside the heatmap: the rest of the report's text; each incident with where, why, what to do and how it spread; then the findings. */
+/** Beside the heatmap: each incident with where, why, what to do and how it spread; the findings; the report's text. */
 import { formatCount, formatCounts, formatNumber, formatSteps, fromJson, words } from "../model/format";
 import { placeOf } from "../model/rows";
 import type { Cause, Finding, Incident, Origin, Remedy, Report, SpreadStep } from "../model/types";
@@ -14,13 +14,6 @@ export function Story({ report }: { readonly report: Report }) {
   const listed = incidents.map((incident, index) => ({ incident, index })).filter(({ index }) => index < SHOWN || index === open);
   return (
     <aside class="story" aria-label="Incidents and findings">
-      {report.paragraphs.length > 1 && (
-        <div class="told">
-          {report.paragraphs.slice(1).map((text, index) => (
-            <p key={index}>{text}</p>
-          ))}
-        </div>
-      )}
       {incidents.length > 0 && (
         <h2>
           {incidents.length === 1 ? "Incident" : "Incidents"} {incidents.length > 1 && <span class="quiet">{formatCount(incidents.length)}</span>}
@@ -34,6 +27,14 @@ export function Story({ report }: { readonly report: Report }) {
       {findings.map((finding, index) => (
         <FindingItem key={index} finding={finding} />
       ))}
+      {report.paragraphs.length > 1 && (
+        <details class="told">
+          <summary>The whole story in words</summary>
+          {report.paragraphs.map((text, index) => (
+            <p key={index}>{text}</p>
+          ))}
+        </details>
+      )}
     </aside>
   );
 }
@@ -107,7 +108,7 @@ function Why({ cause, others }: { readonly cause: Cause; readonly others: readon
         <b>{words(cause.name)}</b> <span class="quiet">{sure(cause)}</span>
       </p>
       {(cause.evidence ?? []).map((text, index) => (
-        <p key={index}>{text}</p>
+        <p key={index} class="evidence">{text}</p>
       ))}
       {others.length > 0 && <p class="quiet">Also possible: {others.map((other) => [words(other.name), sure(other)].filter((part) => part !== "").join(", ")).join("; ")}</p>}
     </section>
@@ -154,7 +155,7 @@ function Spread({ spread, step }: { readonly spread: readonly SpreadStep[]; read
             <li key={stop.order}>
               <span class="phase">{stop.phase}</span>
               {place ? (
-                <button class="link" title={stop.tensor} onClick={() => session.jump({ step: stop.step ?? step, phase: stop.phase, tensor: stop.tensor })}>
+                <button class="link" title={stop.tensor} onClick={() => session.jump(place, stop.step ?? step)}>
                   {name}
                 </button>
               ) : (
@@ -172,7 +173,7 @@ function Spread({ spread, step }: { readonly spread: readonly SpreadStep[]; read
 function FindingItem({ finding }: { readonly finding: Finding }) {
   return (
     <article class="incident">
-      <button class="incident-head" onClick={() => session.jump({ step: finding.first_step, until: finding.last_step, tensor: finding.tensor })} title="Show it in the heatmap">
+      <button class="incident-head" onClick={() => session.jumpToFinding(finding)} title="Show it in the heatmap">
         <span class="phase">{finding.severity}</span>
         <span class="tensor">{words(finding.rule)}</span>
         <span class="quiet">
@@ -181,7 +182,7 @@ function FindingItem({ finding }: { readonly finding: Finding }) {
       </button>
       <div class="incident-body">
         {finding.evidence.map((text, index) => (
-          <p key={index}>{text}</p>
+          <p key={index} class="evidence">{text}</p>
         ))}
         <Remedies remedies={(finding.remedies ?? []).map((remedy) => (typeof remedy === "string" ? { name: remedy } : remedy))} />
       </div>

@@ -20,7 +20,7 @@ export function Legend({ decades }: { readonly decades: Decades }) {
       <span class="quiet">L2 norm</span>
       <span class="ramp" style={{ width: `${WIDTH}px` }}>
         <i style={{ background: `linear-gradient(to right, ${stops})` }} />
-        {decadeTicks(decades.low, decades.high, 5).map((decade) => (
+        {decadeTicks(decades.low, decades.high, 4).map((decade) => (
           <span key={decade} style={{ left: `${at(decade)}px` }}>
             {formatDecade(decade)}
           </span>
@@ -32,11 +32,13 @@ export function Legend({ decades }: { readonly decades: Decades }) {
       <span class="key">
         <Swatch state={0} /> not measured
       </span>
-      {TROUBLES.map((state) => (
-        <span class="key" key={state}>
-          <Swatch state={state} /> {NAMES[state]}
-        </span>
-      ))}
+      <span class="keys">
+        {TROUBLES.map((state) => (
+          <span class="key" key={state}>
+            <Swatch state={state} /> {NAMES[state]}
+          </span>
+        ))}
+      </span>
     </div>
   );
 }

@@ -4,10 +4,10 @@ import * as api from "../net/api";
 import { hidden, readLink, watchLink, watchReload, watchTheme, writeLink } from "../net/host";
 import { Poller } from "../net/polling";
 import { TileStore } from "../net/tile_store";
-import { kindsPresent, placeOf, sharedPath } from "../model/rows";
+import { type Place, kindsPresent, placeOf, placeOfFinding, placeOfIncident, sharedPath } from "../model/rows";
 import { type Action, START, readHash, reduce, writeHash } from "../model/selection";
 import { type Window, around, clamp, follow, same, span, whole } from "../model/steps";
-import type { Incident, Kind, Report, RunSummary, RunsAnswer, Tables, Theme } from "../model/types";
+import type { Finding, Incident, Kind, Report, RunSummary, RunsAnswer, Tables, Theme } from "../model/types";
 
 export interface Detail {
   readonly run: string;
@@ -52,9 +52,9 @@ export const live = computed(() => run.value !== undefined && !run.value.ended &
 const origin = computed(() => {
   const now = detail.value;
   const first = now?.report.incidents[0] ?? undefined;
-  if (now && first) return placeOf(now.tables, first.origin.phase, first.origin.tensor, first.origin.layer);
+  if (now && first) return placeOfIncident(now.tables, first);
   const finding = now?.report.findings.find((candidate) => candidate.tensor !== "");
-  return now && finding ? placeOf(now.tables, "", finding.tensor) : undefined;
+  return now && finding ? placeOfFinding(now.tables, finding.rule, finding.tensor) : undefined;
 });
 export const kind = computed<Kind>(() => {
   const present = detail.value ? kindsPresent(detail.value.tables) : [];
@@ -96,38 +96,35 @@ export function showWindow(window: Window): void {
   act({ do: "window", window: same(held, all) ? null : held });
 }
 
-/** What a report points at: a tensor by its name in a phase, at a step or from there up to another. */
-export interface Target {
-  readonly step: number;
-  readonly until?: number | undefined;
-  readonly phase?: string;
-  readonly tensor?: string;
-  readonly layer?: string;
-}
-
 /** Around a single step: narrow enough to see single ones. */
 const CLOSE_STEPS = 64;
 
 /** Bring a tensor at some steps into view: its kind, its row, and the steps with some company. */
-export function jump({ step, until = step, phase = "", tensor = "", layer = "" }: Target): void {
-  const [now, all] = [detail.peek(), bounds.peek()];
-  if (!now || !all) return;
-  const place = tensor === "" && layer === "" ? undefined : placeOf(now.tables, phase, tensor, layer);
+export function jump(place: Place | undefined, step: number, until = step): void {
+  const all = bounds.peek();
+  if (!all) return;
   batch(() => {
     reveal.value = { row: place?.row.row };
     if (place) {
       act({ do: "kind", kind: place.kind });
       if (!pins.peek().includes(place.row.tag)) act({ do: "pin", tag: place.row.tag, shown: pins.peek() });
     }
-    showWindow(around(Math.floor((step + until) / 2), Math.min(span(all), Math.max(CLOSE_STEPS, 1.2 * (until - step))), all));
+    const size = Math.max(CLOSE_STEPS, 1.2 * (until - step));
+    showWindow(around(Math.floor((step + until) / 2), Math.min(span(all), size), all));
     pointed.value = step + 0.5;
   });
 }
 
 export function jumpToIncident(incident: Incident): void {
-  openIncident.value = detail.peek()?.report.incidents.indexOf(incident) ?? 0;
-  const { phase, tensor, layer } = incident.origin;
-  jump({ step: incident.first_step, phase, tensor, layer });
+  const now = detail.peek();
+  if (!now) return;
+  openIncident.value = now.report.incidents.indexOf(incident);
+  jump(placeOfIncident(now.tables, incident), incident.first_step);
+}
+
+export function jumpToFinding(finding: Finding): void {
+  const now = detail.peek();
+  if (now) jump(placeOfFinding(now.tables, finding.rule, finding.tensor), finding.first_step, finding.last_step);
 }
 
 export function textOf(error: unknown): string {
