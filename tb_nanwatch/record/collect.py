@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tb_nanwatch.record import kernels
+from tb_nanwatch.record.fusion import readable
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.options import Options
@@ -46,6 +47,7 @@ class Collector:
     layer_order: dict[str, int] = field(default_factory=dict)
     optimizer_depth: int = 0
     missed: int = 0  # tensors inside control flow, where only a replay can look
+    copies: Any = field(default_factory=dict)  # watched copies of nested tf.functions
     _calls: dict[str, int] = field(default_factory=dict)
     _tensor_ids: set[int] = field(default_factory=set)
     _unscaled: dict[int, Any] = field(default_factory=dict)
@@ -124,6 +126,39 @@ class Collector:
             named = self.names.variable(variable)
             if named is not None and named.name not in have:
                 self.gradient(variable, gradient)
+
+    # ------------------------------------------------------------ nested tf.functions
+
+    def inside(self) -> Collector:
+        """A collector for a function that this step calls, created while that function is traced."""
+        return Collector(self.names, self.options, self.guard, optimizer_depth=self.optimizer_depth, copies=self.copies)
+
+    def exported(self) -> dict[str, Any]:
+        """What was seen, as outputs for a tf.function. Keys say what each tensor is, and sort by order."""
+        seen = [s for s in self.seen if tf.executing_eagerly() or s.kind == "input" or readable(s.tensor)]
+        seen += [Seen("loss", name, "", "", loss) for name, loss in self.losses]
+        return {
+            f"{n:06d}\n{s.kind}\n{s.name}\n{s.layer}\n{s.layer_class}": tf.stop_gradient(s.tensor)
+            for n, s in enumerate(seen)
+        }
+
+    def absorb(self, exported: dict[str, Any]) -> None:
+        """Take over what a nested function exported."""
+        have = {s.name for s in self.seen if s.kind == "activation"}
+        for key in sorted(exported):
+            _, kind, name, layer, layer_class = key.split("\n")
+            if kind == "loss":
+                number = len(self.losses)
+                self.losses.append(("loss" if number == 0 else f"loss:{number}", exported[key]))
+                continue
+            if kind == "activation":
+                self.layer_order.setdefault(layer.partition(":")[0], len(self.layer_order))
+                if name in have:
+                    number = self._calls[name] = self._calls.get(name, 0) + 1
+                    name = f"{name}:{number}"
+            if kind == "gradient":
+                self.seen = [s for s in self.seen if not (s.kind == "gradient" and s.name == name)]
+            self._add(kind, name, layer, layer_class, exported[key])
 
     # ------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tb_nanwatch.record import kernels
+from tb_nanwatch.record import functions, kernels
 from tb_nanwatch.record.options import Options
 
 CLOSE_LOOKS: Final = 16  # steps in a row in trouble that are counted exactly; after that every `every`-th
@@ -129,7 +129,7 @@ class DeviceSide:
         if plan.measure is None:
             count = len(tensors)
             signature = [tf.TensorSpec([None] * t.shape.rank, t.dtype) for t in (*tensors, *losses)]
-            plan.measure = tf.function(
+            plan.measure = functions.own(
                 lambda *values: self.write(plan, values[:count], values[count:]), input_signature=signature
             )
         plan.measure(*tensors, *losses)

@@ -16,7 +16,10 @@ from tensorflow.python.autograph.core import ag_ctx, converter
 from tensorflow.python.autograph.impl import api
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
+from tb_nanwatch.record import collect
+
 Function: Any = polymorphic_function.Function
+_COPY = "_nanwatch_copy"
 
 
 def is_function(value: Any) -> bool:
@@ -38,7 +41,32 @@ def convert(function: Any, around: Callable[[Callable[..., Any], Any, Any], Any]
         watched.__signature__ = inspect.signature(python_function)  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         pass
-    return function._clone(python_function=watched)
+    copy = function._clone(python_function=watched)
+    setattr(copy, _COPY, True)
+    return copy
+
+
+def call_nested(collector: collect.Collector, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a tf.function inside a watched step; what its hooks see is handed to `collector`."""
+    if getattr(function, _COPY, False) or function._attributes:  # ours, or a library's kernel in disguise
+        return original(function, *args, **kwargs)
+    copies = collector.copies
+    if function not in copies:
+        copies[function] = convert(function, _exporting)
+    result, exported = original(copies[function], *args, **kwargs)
+    with collector.guard.contained("reading a nested tf.function"):
+        collector.absorb(exported)
+    return result
+
+
+def _exporting(body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    outer = collect.current()
+    assert outer is not None  # a copy is traced where it is called
+    inner = outer.inside()
+    with collect.collecting(inner):
+        result = body(*args, **kwargs)
+    with collect.paused():
+        return result, inner.exported()
 
 
 def _converted(function: Any) -> Callable[..., Any]:
@@ -55,3 +83,10 @@ def _converted(function: Any) -> Callable[..., Any]:
             return api.converted_call(python_function, args, kwargs, options=options)
 
     return body
+
+
+def own(python_function: Callable[..., Any], **settings: Any) -> Any:
+    """A tf.function of the recorder itself; TensorFlow shall not tell users of its tracing."""
+    function = tf.function(python_function, autograph=False, **settings)
+    function._omit_frequent_tracing_warning = True
+    return function

@@ -21,7 +21,7 @@ _CONVOLUTIONS: Final = frozenset("Conv2D Conv3D DepthwiseConv2dNative _FusedConv
 _FUSED_WITH: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(_CONVOLUTIONS, _SUMS | _NORMALIZATIONS | _ACTIVATIONS),
     **dict.fromkeys(("MatMul",), _SUMS | (_ACTIVATIONS - {"Mul"})),
-    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"), _SUMS | _ACTIVATIONS),
+    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), frozenset({"Mul", "BiasAdd"})),
     **dict.fromkeys(_SUMS, _ACTIVATIONS | {"Add", "AddV2", "AddN"}),
     **dict.fromkeys(_NORMALIZATIONS, _ACTIVATIONS | _SUMS),
     "Mul": _SUMS,

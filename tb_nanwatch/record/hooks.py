@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tb_nanwatch.record import collect, policy
+from tb_nanwatch.record import collect, functions, policy
 
 _lock = threading.Lock()
 _depth = 0
@@ -42,6 +42,7 @@ def installed() -> Iterator[None]:
 
 def _install() -> None:
     _hook(tf.GradientTape, "gradient", _on_gradient)
+    _hook(functions.Function, "__call__", functions.call_nested)
     for module in ("keras.src.layers.layer", "tf_keras.src.engine.base_layer"):
         if module in sys.modules:
             _hook(sys.modules[module].Layer, "__call__", _on_call)

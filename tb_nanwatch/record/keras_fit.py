@@ -42,7 +42,14 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
         self._original: Any = None
         self._watched: Any = None
 
-    # ------------------------------------------------------------ called by Keras
+    # ------------------------------------------------------------ called by Keras 3, and by Keras 2
+
+    _supports_tf_logs = True  # Keras 2: logs may stay tensors
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return False
+
+    _implements_test_batch_hooks = _implements_predict_batch_hooks = _implements_train_batch_hooks
 
     def on_train_begin(self, logs: Any = None) -> None:
         model = self.model

@@ -17,7 +17,8 @@ import tensorflow as tf
 NORM, MAX_ABS, MEAN, ZERO, SUBNORMAL, NAN, POS_INF, NEG_INF, SIZE = range(9)
 COLUMNS: Final = 9
 
-SAMPLE: Final = 1 << 16  # elements from which the two shares are estimated; their error is then below 0.4 % (2 sigma)
+SAMPLE: Final = 1 << 16  # elements from which the two shares are estimated, half of it at least
+SHARE_ERROR: Final = 0.0055  # two standard deviations of an estimated share, at worst
 SMALL: Final = 4096  # below this many elements a plain reduction is as fast as a product
 
 # bit pattern type, everything but the sign bit, smallest normal number
@@ -62,46 +63,44 @@ def finite_flag(x: Any) -> Any:
 
 
 def statistics(x: Any) -> Any:
-    """[COLUMNS] of a tensor known to be finite; float32 (float64 for float64)."""
+    """float64[COLUMNS] of a tensor known to be finite, its squares too."""
     wide = _wide(x)
-    count = tf.cast(tf.size(x), wide.dtype)
-    zero, subnormal = _shares(x, wide.dtype)
-    none = tf.zeros([], wide.dtype)
+    size = _number(tf.size(x))
+    zero, subnormal = _shares(x)
+    none = tf.zeros([], tf.float64)
     return tf.stack(
         [
-            tf.sqrt(2 * tf.nn.l2_loss(wide)),
-            tf.maximum(tf.reduce_max(wide), -tf.reduce_min(wide)),
-            tf.math.divide_no_nan(tf.reduce_sum(wide), count),
+            tf.sqrt(_number(sum_of_squares(x))),
+            _number(tf.maximum(tf.reduce_max(wide), -tf.reduce_min(wide))),
+            tf.math.divide_no_nan(_number(tf.reduce_sum(wide)), size),
             zero,
             subnormal,
             none,
             none,
             none,
-            count,
+            size,
         ]
     )
 
 
 def exact_statistics(x: Any) -> Any:
-    """[COLUMNS] of any tensor: counts exact, the rest over its finite elements, without overflow of the squares."""
+    """float64[COLUMNS] of any tensor: counts exact, the rest over its finite elements, without overflow."""
     wide = _wide(x)
-    nan, positive, negative = (_count(mask, wide.dtype) for mask in _masks(x))
     finite = tf.math.is_finite(wide)
     kept = tf.where(finite, wide, tf.zeros_like(wide))
-    max_abs = tf.reduce_max(tf.concat([tf.reshape(tf.abs(kept), [-1]), tf.zeros([1], wide.dtype)], 0))
-    scaled = tf.math.divide_no_nan(kept, max_abs)
-    zero, subnormal = _shares(x, wide.dtype)
+    largest = tf.reduce_max(tf.concat([tf.reshape(tf.abs(kept), [-1]), tf.zeros([1], wide.dtype)], 0))
+    scaled = tf.math.divide_no_nan(kept, largest)
+    max_abs = _number(largest)
+    zero, subnormal = _shares(x)
     return tf.stack(
         [
-            max_abs * tf.sqrt(tf.reduce_sum(scaled * scaled)),
+            max_abs * tf.sqrt(_number(tf.reduce_sum(scaled * scaled))),
             max_abs,
-            max_abs * tf.math.divide_no_nan(tf.reduce_sum(scaled), _count(finite, wide.dtype)),
+            max_abs * tf.math.divide_no_nan(_number(tf.reduce_sum(scaled)), _count(finite)),
             zero,
             subnormal,
-            nan,
-            positive,
-            negative,
-            tf.cast(tf.size(x), wide.dtype),
+            *(_count(mask) for mask in _masks(x)),
+            _number(tf.size(x)),
         ]
     )
 
@@ -111,17 +110,22 @@ def _masks(x: Any) -> tuple[Any, Any, Any]:
     return tf.math.is_nan(x), infinite & (x > 0), infinite & (x < 0)
 
 
-def _count(mask: Any, dtype: Any) -> Any:
-    return tf.cast(tf.math.count_nonzero(mask), dtype)
+def _number(scalar: Any) -> Any:
+    """float64: counts above 2**24 stay exact, and the norm of float32 elements near their limit stays finite."""
+    return tf.cast(scalar, tf.float64)
 
 
-def _shares(x: Any, dtype: Any) -> tuple[Any, Any]:
+def _count(mask: Any) -> Any:
+    return _number(tf.math.count_nonzero(mask))
+
+
+def _shares(x: Any) -> tuple[Any, Any]:
     """Shares of zeros and of subnormals, from bit patterns: CPU kernels flush subnormals before comparing."""
     integers, magnitude, smallest_normal = _BITS[x.dtype]
     bits = tf.bitwise.bitwise_and(tf.bitcast(_sample(tf.reshape(x, [-1])), integers), magnitude)
-    count = tf.cast(tf.maximum(tf.size(bits), 1), dtype)
-    zeros = _count(tf.equal(bits, 0), dtype)
-    return zeros / count, (_count(bits < smallest_normal, dtype) - zeros) / count
+    size = _number(tf.maximum(tf.size(bits), 1))
+    zeros = _count(tf.equal(bits, 0))
+    return zeros / size, (_count(bits < smallest_normal) - zeros) / size
 
 
 def _sample(flat: Any) -> Any:

@@ -133,8 +133,7 @@ def _is_metric_or_seed(variable: Any) -> bool:
 
 
 def _children(layer: Any) -> list[Any]:
-    """Layers directly inside a layer: Keras 3 keeps them in `_layers`, Keras 2 in `_self_tracked_trackables`."""
-    children = getattr(layer, "_layers", None)
-    if children is None:
-        children = [t for t in getattr(layer, "_self_tracked_trackables", ()) if hasattr(t, "call")]
-    return [child for child in children if hasattr(child, "name")]
+    """Layers directly inside a layer, in Keras 3 and 2; Keras 2 counts metrics among them."""
+    flatten = getattr(layer, "_flatten_layers", None)
+    children = [] if flatten is None else list(flatten(include_self=False, recursive=False))
+    return [child for child in children if not any(c.__name__ == "Metric" for c in type(child).__mro__)]

@@ -22,9 +22,11 @@ def scalars_of(optimizer: Any) -> Scalars:
     if rate is not None and not hasattr(rate, "assign"):
         rate = (lambda: inner.learning_rate) if hasattr(inner, "learning_rate") else None
     scale = getattr(optimizer, "dynamic_scale", None)
+    if scale is None and is_scaled(optimizer) and hasattr(optimizer, "loss_scale"):  # Keras 2
+        scale = lambda: optimizer.loss_scale  # noqa: E731  # read anew each time
     iterations = getattr(inner, "iterations", None)
     return Scalars(
-        None if rate is None else raw_variable(rate),
-        None if scale is None else raw_variable(scale),
-        None if iterations is None else raw_variable(iterations),
+        raw_variable(rate),
+        raw_variable(scale),
+        raw_variable(iterations),
     )

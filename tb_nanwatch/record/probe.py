@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tb_nanwatch.record import kernels
+from tb_nanwatch.record import functions, kernels
 from tb_nanwatch.record.device import Plan
 from tb_nanwatch.record.naming import NamedVariable
 
@@ -26,6 +26,11 @@ class Scalars:
     learning_rate: Any = None
     loss_scale: Any = None
     iterations: Any = None
+
+    def current_loss_scale(self) -> float:
+        """The loss scale now, NaN where there is none. Called before the first step."""
+        scale = self.loss_scale() if callable(self.loss_scale) else self.loss_scale
+        return float("nan") if scale is None else float(np.asarray(scale))
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class Probe:
         """Start reading; `arrive` turns the result into Readings. On an accelerator this does not wait."""
         key = -1 if plan is None else plan.index
         if key not in self._readers:
-            self._readers[key] = tf.function(lambda: self._read(plan))
+            self._readers[key] = functions.own(lambda: self._read(plan))
         floats, integers = self._readers[key]()
         return floats, integers
 
@@ -103,7 +108,7 @@ class Probe:
             return np.zeros((0, kernels.COLUMNS))
         if self._statistics is None:
             self._statistics = {
-                flag: tf.function(lambda kernel=kernel: self._of_weights(kernel))
+                flag: functions.own(lambda kernel=kernel: self._of_weights(kernel))
                 for flag, kernel in ((False, kernels.statistics), (True, kernels.exact_statistics))
             }
         return np.asarray(self._statistics[exact]())
@@ -112,7 +117,7 @@ class Probe:
         """Keep a copy of the trainable weights, from which `update_norms` measures."""
         if self._snapshot is None:
             self._before = [tf.Variable(v, trainable=False, name="nanwatch_before") for v in self._trainable]
-            self._snapshot = tf.function(
+            self._snapshot = functions.own(
                 lambda: [b.assign(v) for b, v in zip(self._before, self._trainable, strict=True)] and None
             )
             return
@@ -123,7 +128,7 @@ class Probe:
         if not self._before:
             return None
         if self._updates is None:
-            self._updates = tf.function(self._update_norms)
+            self._updates = functions.own(self._update_norms)
         return np.asarray(self._updates())
 
     # ------------------------------------------------------------ traced

@@ -62,6 +62,7 @@ class Recorder:
         self._by_id: dict[int, TensorInfo] = {}
         self._declared = 0
         self._layer_order: dict[str, int] = {}
+        self._copies: Any = {}
         path = Path(logdir)
         past = history.read(path) if path.is_dir() else history.History()
         done = -1 if scalars.iterations is None else int(np.asarray(scalars.iterations))
@@ -77,7 +78,7 @@ class Recorder:
         poisoned = any(not np.isfinite(np.asarray(v.variable, np.float64)).all() for v in self._weights)
         self._incidents = Incidents(options.on_nonfinite, past.next_incident, weights_bad=poisoned)
         self._probe = Probe(self._device, self._weights, names.metrics, scalars)
-        scale = float("nan") if scalars.loss_scale is None else float(np.asarray(scalars.loss_scale))
+        scale = scalars.current_loss_scale()
         self._rows = StepRows(self._writer, self._device, self._probe, self.options, self._weight_infos, scale)
         self._pending: tuple[Plan | None, Any] | None = None
         self._asynchronous = bool(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))
@@ -90,7 +91,7 @@ class Recorder:
         """`step(*arguments)`, watched: at trace time inside a graph, at every step where it runs eagerly."""
         if not self.guard.alive or self._closed or os.getpid() != self._pid:
             return step(*arguments)
-        collector = Collector(self.names, self.options, self.guard)
+        collector = Collector(self.names, self.options, self.guard, copies=self._copies)
         with hooks.installed(), collecting(collector):
             with self.guard.contained("reading the inputs of a step"):
                 inputs = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list | tuple | dict) else arguments

@@ -82,7 +82,7 @@ class StepRows:
         row = reading.row if reading.row is not None else np.zeros(0)
         squares = np.concatenate([row[: len(ids)], reading.weights if reading.weights is not None else []])
         factors = self._unscaling(ids, len(weights), infos, reading)
-        codes = magnitude.encode(np.sqrt(squares) * factors)
+        codes = magnitude.encode(np.sqrt(np.abs(squares)) * factors)  # where they are flags, any sign occurs
         if plan is not None and plan.compiled:  # cheap numbers are flags there, not norms
             codes[: len(ids)] = np.where(np.isfinite(row[: len(ids)]), magnitude.NOT_MEASURED, magnitude.NONFINITE_UNKNOWN)
         codes[np.isinf(squares)] = magnitude.NONFINITE_UNKNOWN  # infinite elements, or squares that overflow
