@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tb_nanwatch.format.records import PHASES, Incident, RunHeader, TensorInfo
 from tb_nanwatch.store.cache import Cache
-from tb_nanwatch.store.fileindex import FilePart
 from tb_nanwatch.store.loader import Loader
+from tb_nanwatch.store.parts import FilePart
 from tb_nanwatch.store.run import Attempt, Run
 from tb_nanwatch.store.visible import Piece, Ranges, visible_ranges
 

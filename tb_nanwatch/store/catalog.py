@@ -13,7 +13,8 @@ from tb_nanwatch.read.discovery import RunFolder, find_runs, readable
 from tb_nanwatch.read.recordfile import RecordFile
 from tb_nanwatch.store.assemble import assemble
 from tb_nanwatch.store.cache import Cache
-from tb_nanwatch.store.fileindex import FileIndex, FilePart
+from tb_nanwatch.store.fileindex import FileIndex
+from tb_nanwatch.store.parts import FilePart
 from tb_nanwatch.store.run import Run
 
 MIDDLE_BYTES = 128 << 20

@@ -10,8 +10,8 @@ from tb_nanwatch.format import magnitude
 from tb_nanwatch.format.records import SCALAR_KINDS, TensorInfo
 from tb_nanwatch.store import lines
 from tb_nanwatch.store.columns import EMPTY_SERIES, FULL_STATS, NONFINITE, Cell, FullCell, Series
-from tb_nanwatch.store.fileindex import SLOT_LEVEL, SLOT_STEPS
 from tb_nanwatch.store.loader import Loader
+from tb_nanwatch.store.parts import SLOT_LEVEL, SLOT_STEPS
 from tb_nanwatch.store.visible import Piece
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tb_nanwatch.format.records import Counts
 from tb_nanwatch.read.recordfile import Vanished
-from tb_nanwatch.store.fileindex import CountsAt
 from tb_nanwatch.store.loader import Loader
+from tb_nanwatch.store.parts import CountsAt
 from tb_nanwatch.store.visible import Piece
 
 

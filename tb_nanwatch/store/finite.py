@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from tb_nanwatch.format import magnitude
 from tb_nanwatch.format.records import Incident, TensorInfo
 from tb_nanwatch.store.columns import NONFINITE
-from tb_nanwatch.store.fileindex import MAX_STEP
 from tb_nanwatch.store.lines import scalar_state
 from tb_nanwatch.store.loader import Loader
+from tb_nanwatch.store.parts import MAX_STEP, SLOT_LEVEL
 from tb_nanwatch.store.visible import Piece
 
 VITAL_KINDS: Final = ("loss", "gradient", "weight")
@@ -34,7 +34,7 @@ def last_finite_step(
         if last < 0:
             break
         # One slot after the other from the end: nearly always the first that is looked at has the answer.
-        start = last >> 8 << 8
+        start = last >> SLOT_LEVEL << SLOT_LEVEL
         window = [piece.restricted(start, last + 1) for piece in seen]
         good, bad = _sound_steps(window, tags, loader)
         sound = np.setdiff1d(good, bad)

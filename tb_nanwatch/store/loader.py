@@ -13,7 +13,7 @@ from tb_nanwatch.errors import CorruptData
 from tb_nanwatch.format.records import CountsRow, FullBlock
 from tb_nanwatch.read.recordfile import Vanished
 from tb_nanwatch.store.cache import Cache
-from tb_nanwatch.store.fileindex import Block, CountsAt, FilePart, Full, Slot
+from tb_nanwatch.store.parts import Block, CountsAt, FilePart, Full, Slot
 from tb_nanwatch.store.reduce import Reduced, merge_rows, reduce_codes
 
 T = TypeVar("T")

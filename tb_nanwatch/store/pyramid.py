@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tb_nanwatch.format import magnitude
 from tb_nanwatch.store.columns import MEASURED
-from tb_nanwatch.store.fileindex import SLOT_LEVEL, FilePart, Slot
 from tb_nanwatch.store.loader import MIDDLE_LEVEL, Loader
+from tb_nanwatch.store.parts import SLOT_LEVEL, FilePart, Slot
 from tb_nanwatch.store.reduce import Reduced, merge_rows, reduce_codes
 from tb_nanwatch.store.visible import Piece
 

@@ -18,9 +18,9 @@ from tb_nanwatch.store import lines
 from tb_nanwatch.store.cells import cell_of
 from tb_nanwatch.store.columns import EMPTY_SERIES, STATS, BinnedSeries, Cell, Series, Tile
 from tb_nanwatch.store.counts import CountsTable
-from tb_nanwatch.store.fileindex import MAX_STEP, FilePart
 from tb_nanwatch.store.finite import last_finite_step
 from tb_nanwatch.store.loader import Loader
+from tb_nanwatch.store.parts import MAX_STEP, FilePart
 from tb_nanwatch.store.pyramid import bins_of
 from tb_nanwatch.store.visible import Piece, Ranges
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_nanwatch.format.records import TensorInfo
-from tb_nanwatch.store.fileindex import MAX_STEP, SLOT_LEVEL, Block, FilePart
+from tb_nanwatch.store.parts import MAX_STEP, SLOT_LEVEL, Block, FilePart
 
 
 @dataclass(frozen=True)
