@@ -94,7 +94,7 @@ def exact_statistics(x: Any) -> Any:
     zero, subnormal = _shares(x)
     return tf.stack(
         [
-            max_abs * tf.sqrt(_number(tf.reduce_sum(scaled * scaled))),
+            tf.minimum(max_abs * tf.sqrt(_number(tf.reduce_sum(scaled * scaled))), tf.float64.max),
             max_abs,
             max_abs * tf.math.divide_no_nan(_number(tf.reduce_sum(scaled)), _count(finite)),
             zero,
