@@ -128,6 +128,21 @@ describe("with runs, below a path prefix", () => {
     await expect.poll(() => charts.count()).toBe(1);
   });
 
+  test("dragging over a line chart zooms all charts to that stretch, a double click takes it back", async () => {
+    tab = await Tab.open(browser, board.url, "#nanwatch&p.nanwatch.run=flash");
+    await tab.painted();
+    const plot = tab.frame.locator("figure.line .u-over").first();
+    await plot.scrollIntoViewIfNeeded();
+    const box = (await plot.boundingBox())!;
+    await tab.page.mouse.move(box.x + box.width * 0.25, box.y + 40);
+    await tab.page.mouse.down();
+    await tab.page.mouse.move(box.x + box.width * 0.5, box.y + 40, { steps: 4 });
+    await tab.page.mouse.up();
+    await expect.poll(() => tab.frame.locator(".range").textContent()).toMatch(/^steps (4,9|5,0)\d\d–(9,9|10,0)\d\d$/);
+    await plot.dblclick();
+    await expect.poll(() => tab.frame.locator(".range").textContent()).toBe("steps 0–19,999");
+  });
+
   test("follows TensorBoard's dark mode at once", async () => {
     tab = await Tab.open(browser, board.url, "#nanwatch&p.nanwatch.run=healthy");
     await tab.painted();

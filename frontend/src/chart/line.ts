@@ -76,7 +76,19 @@ export interface LineData {
   readonly logarithmic: boolean;
 }
 
-export function lineOptions(look: LineLook, current: () => LineData | undefined, window: () => Window, hovered: (position: number | undefined) => void): uPlot.Options {
+/** What the user does in a chart, in positions of the step axis. */
+export interface LineListener {
+  readonly hovered: (position: number | undefined) => void;
+  /** Dragged over a stretch. */
+  readonly selected: (window: Window) => void;
+  /** Double click. */
+  readonly reset: () => void;
+}
+
+/** A drag of fewer pixels is a click. */
+const DRAG_PIXELS = 5;
+
+export function lineOptions(look: LineLook, current: () => LineData | undefined, window: () => Window, listener: LineListener): uPlot.Options {
   const { palette } = look;
   const axis: uPlot.Axis = {
     font: FONT,
@@ -90,7 +102,18 @@ export function lineOptions(look: LineLook, current: () => LineData | undefined,
     pxAlign: 0,
     legend: { show: false },
     padding: [10, look.rightPadding, 0, 0],
-    cursor: { y: false, drag: { x: false, y: false, setScale: false }, points: { show: false } },
+    cursor: {
+      y: false,
+      drag: { x: true, y: false, setScale: false, dist: DRAG_PIXELS },
+      points: { show: false },
+      // uPlot calls these once, for the handlers to bind.
+      bind: {
+        dblclick: () => () => {
+          listener.reset();
+          return null;
+        },
+      },
+    },
     scales: {
       x: { time: false, range: () => [window().from, window().to] },
       y: { range: (_, low, high) => padded(low, high) },
@@ -124,12 +147,20 @@ export function lineOptions(look: LineLook, current: () => LineData | undefined,
     ],
     bands: [{ series: [2, 1], fill: `${look.color}33` }],
     hooks: {
+      setSelect: [
+        (self) => {
+          const { left, width } = self.select;
+          if (width < DRAG_PIXELS) return;
+          self.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          listener.selected({ from: self.posToVal(left, "x"), to: self.posToVal(left + width, "x") });
+        },
+      ],
       draw: [(self) => drawExtras(self, palette, current(), window())],
       // Not the hook of the cursor: that one also fires when the scale moves under a pointer that is elsewhere.
       ready: [
         (self) => {
-          self.over.addEventListener("pointermove", (event) => hovered(self.posToVal(event.offsetX, "x")));
-          self.over.addEventListener("pointerleave", () => hovered(undefined));
+          self.over.addEventListener("pointermove", (event) => listener.hovered(self.posToVal(event.offsetX, "x")));
+          self.over.addEventListener("pointerleave", () => listener.hovered(undefined));
         },
       ],
     },

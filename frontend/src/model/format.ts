@@ -92,6 +92,7 @@ export const STAT_NAMES: Readonly<Record<Stat, string>> = {
   max_abs: "Max |x|",
   mean: "Mean",
   zero_share: "Share of zeros",
+  subnormal_share: "Share of subnormals",
   update_ratio: "Update ratio",
   headroom: "Headroom",
 };

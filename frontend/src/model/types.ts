@@ -5,7 +5,7 @@ export type Status = "healthy" | "warning" | "incident" | "empty";
 export const KINDS = ["weight", "gradient", "activation", "update", "input"] as const;
 export type Kind = (typeof KINDS)[number];
 
-export const STATS = ["norm", "max_abs", "mean", "zero_share", "update_ratio", "headroom"] as const;
+export const STATS = ["norm", "max_abs", "mean", "zero_share", "subnormal_share", "update_ratio", "headroom"] as const;
 export type Stat = (typeof STATS)[number];
 
 /** Strict JSON holds a non-finite number as one of these words. */

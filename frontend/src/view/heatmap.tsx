@@ -79,7 +79,7 @@ export function Heatmap() {
           aria-roledescription="heatmap"
           aria-label={`${KIND_NAMES[session.kind.value]}: ${rows.length} tensors by steps. Arrow keys move the cursor, plus and minus zoom, Home shows the whole run, Enter pins a tensor.`}
         />
-        {hover && <Tooltip spot={hover.spot} x={hover.x} y={hover.y} width={frame.current?.clientWidth ?? 0} />}
+        {hover && <Tooltip spot={hover.spot} x={hover.x} y={hover.y} width={frame.current?.clientWidth ?? 0} height={frame.current?.clientHeight ?? 0} />}
         {rows.length === 0 && <p class="quiet hollow">No {KIND_NAMES[session.kind.value].toLowerCase()} were recorded in this run.</p>}
       </div>
       <p class="cursor-line" aria-live="polite">

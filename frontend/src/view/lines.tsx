@@ -127,8 +127,12 @@ function Chart({ tag, stat, title, about }: ChartProps) {
       chart.current?.destroy();
       box.dataset["theme"] = theme;
       const look = { palette, color: palette.accent, width, height: HEIGHT, window: session.shown.peek(), axisWidth: namesWidth(width), rightPadding: RAIL + GAP };
-      const hovered = (position: number | undefined): void => void (session.pointed.value = position);
-      chart.current = new uPlot(lineOptions(look, () => data.current, () => session.shown.peek(), hovered), [[], [], []], box);
+      const listener = {
+        hovered: (position: number | undefined): void => void (session.pointed.value = position),
+        selected: session.showWindow,
+        reset: () => session.act({ do: "window", window: null }),
+      };
+      chart.current = new uPlot(lineOptions(look, () => data.current, () => session.shown.peek(), listener), [[], [], []], box);
       built.value++;
     });
     const resized = new ResizeObserver(rebuild);

@@ -48,14 +48,24 @@ export function sentence(spot: Spot): string {
   return `${tensor.name}, ${formatSteps(bin.first, bin.last)}: ${parts.join(", ")}`;
 }
 
-export function Tooltip({ spot, x, y, width }: { readonly spot: Spot; readonly x: number; readonly y: number; readonly width: number }) {
+interface TooltipProps {
+  readonly spot: Spot;
+  /** Where the pointer is in the figure, and the figure's size, in CSS pixels. */
+  readonly x: number;
+  readonly y: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+/** On the side of the pointer where there is more room, so that it hides as little as possible. */
+export function Tooltip({ spot, x, y, width, height }: TooltipProps) {
   const cell = useCell(spot);
   const { tensor, bin } = spot;
   const trouble = bin ? stateWords(bin.state) : "";
-  const left = x > width / 2;
-  const place = left ? { right: `${width - x + 16}px`, top: `${y + 14}px` } : { left: `${x + 16}px`, top: `${y + 14}px` };
+  const across = x > width / 2 ? { right: `${width - x + 16}px` } : { left: `${x + 16}px` };
+  const down = y > height / 2 ? { bottom: `${height - y + 10}px` } : { top: `${y + 14}px` };
   return (
-    <div class="tooltip" style={place} role="presentation">
+    <div class="tooltip" style={{ ...across, ...down }} role="presentation">
       <strong>{tensor.name}</strong>
       <div class="quiet">
         {[tensor.layer_class, tensor.dtype, formatShape(tensor.shape)].filter((part) => part !== "").join(" · ")}
