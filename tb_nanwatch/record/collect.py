@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tb_nanwatch.record import kernels
-from tb_nanwatch.record.fusion import readable
+from tb_nanwatch.record.fusion import in_xla, readable
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.options import Options
@@ -127,6 +127,13 @@ class Collector:
             if named is not None and named.name not in have:
                 self.gradient(variable, gradient)
 
+    def readable(self) -> list[Seen]:
+        """What may be read at the end of this graph, or of this eager step, without changing the training."""
+        if tf.executing_eagerly():
+            return list(self.seen)
+        compiled = in_xla()
+        return [s for s in self.seen if s.kind == "input" or readable(s.tensor, compiled)]
+
     # ------------------------------------------------------------ nested tf.functions
 
     def inside(self) -> Collector:
@@ -135,7 +142,7 @@ class Collector:
 
     def exported(self) -> dict[str, Any]:
         """What was seen, as outputs for a tf.function. Keys say what each tensor is, and sort by order."""
-        seen = [s for s in self.seen if tf.executing_eagerly() or s.kind == "input" or readable(s.tensor)]
+        seen = self.readable()
         seen += [Seen("loss", name, "", "", loss) for name, loss in self.losses]
         return {
             f"{n:06d}\n{s.kind}\n{s.name}\n{s.layer}\n{s.layer_class}": tf.stop_gradient(s.tensor)

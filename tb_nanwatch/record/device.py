@@ -135,15 +135,6 @@ class DeviceSide:
         plan.measure(*tensors, *losses)
 
 
-def in_xla() -> bool:
-    """Whether the graph being traced will be compiled by XLA."""
-    if tf.executing_eagerly():
-        return False
-    from tensorflow.python.ops import control_flow_util
-
-    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
-
-
 def _mean(loss: Any) -> Any:
     return tf.reduce_mean(tf.cast(loss, tf.float64))
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import tensorflow as tf
+
 _ACTIVATIONS: Final = frozenset(
     "Relu Relu6 Elu LeakyRelu Selu Sigmoid Tanh Softplus Erf Erfc Maximum Minimum Mul".split()
 )
@@ -33,13 +35,39 @@ _FUSED_WITH: Final[dict[str, frozenset[str]]] = {
 _RESHAPES: Final = frozenset("Identity Reshape Squeeze ExpandDims StopGradient".split())
 
 
-def readable(tensor: Any) -> bool:
-    """False if something behind this graph tensor might be fused with the op that makes it."""
-    source = tensor
-    while source.op.type in _RESHAPES and source.op.inputs:
-        source = source.op.inputs[0]
+_CONTRACTIONS: Final = frozenset(
+    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum XlaDotV2 Conv2D Conv3D DepthwiseConv2dNative "
+    "Conv2DBackpropFilter Conv2DBackpropInput Conv3DBackpropFilterV2 Conv3DBackpropInputV2 "
+    "DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput".split()
+)
+
+
+def readable(tensor: Any, compiled: bool) -> bool:
+    """Whether reading this graph tensor leaves every other result as it is; `compiled` says for XLA."""
+    return _stored_by_xla(tensor) if compiled else _read_after_fusion(tensor)
+
+
+def _stored_by_xla(tensor: Any) -> bool:
+    """Whether XLA puts a tensor into memory anyhow: contractions write their result and read their operands there.
+
+    Everything else it fuses as it likes, and a sum inside a fusion runs in another order than one that stands alone.
+    """
+    source = _origin(tensor)
+    return source.op.type in _CONTRACTIONS or any(op.type in _CONTRACTIONS for op in _consumers(source))
+
+
+def _read_after_fusion(tensor: Any) -> bool:
+    """False if Grappler might fuse something behind this tensor with the op that makes it."""
+    source = _origin(tensor)
     tails = _FUSED_WITH.get(source.op.type)
     return tails is None or not any(op.type in tails for op in _consumers(source))
+
+
+def _origin(tensor: Any) -> Any:
+    """The tensor that this one only renames or reshapes."""
+    while tensor.op.type in _RESHAPES and tensor.op.inputs:
+        tensor = tensor.op.inputs[0]
+    return tensor
 
 
 def _consumers(tensor: Any) -> list[Any]:
@@ -51,3 +79,12 @@ def _consumers(tensor: Any) -> list[Any]:
         else:
             found.append(op)
     return found
+
+
+def in_xla() -> bool:
+    """Whether the graph being traced will be compiled by XLA."""
+    if tf.executing_eagerly():
+        return False
+    from tensorflow.python.ops import control_flow_util
+
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))

@@ -1,6 +1,7 @@
 """Incidents as they open, spread, recover and end.
 
-One lasts until ten steps in a row are finite with finite weights; a shorter gap belongs to the same incident.
+One lasts until ten steps in a row are finite with finite weights; a shorter gap belongs to the same incident, unless the
+recorder ends in it.
 """
 
 from __future__ import annotations
@@ -59,8 +60,12 @@ class Incidents:
         return self._finite_step(state)
 
     def close(self) -> list[Change]:
-        """The state of an incident that lasts when the recorder ends."""
-        return [Change(self.current, urgent=True)] if self.current is not None else []
+        """The incident that is open when the recorder ends: recovered if the run ended on a finite step."""
+        if self.current is None:
+            return []
+        if self._finite:
+            return [Change(self._ended(), urgent=True)]
+        return [Change(self.current, urgent=True)]
 
     def _without_old_metrics(self, state: judge.StepState) -> judge.StepState:
         """Metrics are running means: they stay NaN until the epoch ends. Only the step that made them so counts."""
@@ -105,7 +110,11 @@ class Incidents:
         self._finite += 1
         if self.current is None or self._finite < RECOVERED_AFTER:
             return []
-        ended = replace(self.current, last_step=self._last_bad, recovered=True)
+        ended = self._ended()
         self.current = None
         self._known = set()
         return [Change(ended, urgent=True)]
+
+    def _ended(self) -> Incident:
+        assert self.current is not None
+        return replace(self.current, last_step=self._last_bad, recovered=True)

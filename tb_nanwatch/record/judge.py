@@ -36,12 +36,14 @@ class Bad:
 class StepState:
     """What matters of one step.
 
+    finite_gradients: names of the variables whose gradient was read and found finite.
     scaled: a loss-scale optimizer guards the update, so that non-finite gradients alone cost a skipped step only.
     """
 
     step: int
     bad: tuple[Bad, ...] = ()
     scaled: bool = False
+    finite_gradients: frozenset[str] = frozenset()
     weights_bad_before: bool = False
 
     def kinds(self) -> set[str]:
@@ -95,9 +97,9 @@ def origin(state: StepState, benign: frozenset[str]) -> Origin:
     phase = _PHASE_OF.get(first.info.kind, "loss")
     precision = "layer"
     if phase == "weights" and not state.weights_bad_before:
-        # Finite inputs, loss and gradients, and then the weights were not: the optimizer made it, where
-        # gradients were seen at all.
-        phase = "update"
+        # The optimizer made it if it was given a finite gradient; a gradient that nobody read likely was not.
+        phase = "update" if first.info.name in state.finite_gradients else "backward"
+        precision = "layer" if phase == "update" else "step"
     return Origin(
         phase=phase,
         layer="" if phase in ("input", "loss", "metric") else first.info.layer,

@@ -23,8 +23,8 @@ from tb_nanwatch.errors import NonFiniteError, UsageError
 from tb_nanwatch.format.records import Incident, Note, RunHeader, TensorInfo
 from tb_nanwatch.record import history, hooks
 from tb_nanwatch.record.collect import Collector, Seen, collecting, paused
-from tb_nanwatch.record.device import DeviceSide, Plan, in_xla
-from tb_nanwatch.record.fusion import readable
+from tb_nanwatch.record.device import DeviceSide, Plan
+from tb_nanwatch.record.fusion import in_xla
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.incidents import Change, Incidents
 from tb_nanwatch.record.naming import Names
@@ -155,7 +155,7 @@ class Recorder:
     def _finish(self, collector: Collector) -> None:
         """Turn what the hooks saw into a plan, and write it."""
         eager = tf.executing_eagerly()
-        seen = [s for s in collector.seen if eager or s.kind == "input" or readable(s.tensor)]
+        seen = collector.readable()
         for layer, number in collector.layer_order.items():
             self._layer_order.setdefault(layer, number)
         infos = [

@@ -99,7 +99,10 @@ class StepRows:
         bad += [Bad(infos[i], _counts_of(value)) for i, value in zip(losses, values, strict=True) if not np.isfinite(value)]
         if not reading.metrics_finite:
             bad.append(Bad(self._metric))
-        return StepState(step, tuple(bad), scaled)
+        finite = frozenset(
+            infos[i].name for i, code in zip(ids, codes, strict=False) if infos[i].kind == "gradient" and not magnitude.to_bits(code)
+        )
+        return StepState(step, tuple(bad), scaled, finite)
 
     def flush(self) -> None:
         """Hand what is gathered to the writer."""
