@@ -88,7 +88,17 @@ class Board:
             self._complained.add(complaint)
         return complaint
 
+    def _warm(self) -> None:
+        """Unpack ahead what zooming needs, when a scan has left time for it."""
+        for known in self._runs.values():
+            try:
+                known.run.warm()
+            except Exception as error:  # a tile will say so itself if somebody asks for it
+                self._complaint(f"run {known.run.name!r} could not be unpacked ahead", error)
+
     def _run(self) -> None:
         self.refresh()
+        self._warm()
         while self.reload_seconds and not self._stop.wait(self.reload_seconds):
             self.refresh()
+            self._warm()
