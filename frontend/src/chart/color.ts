@@ -1,6 +1,7 @@
 /**
  * Colours of the heatmap. Magnitudes run along one ramp that is linear in OKLab lightness and stays among cool hues,
- * so order is read by lightness alone, with or without colour vision. All warm hues are left to trouble.
+ * so order is read by lightness alone, with or without colour vision. Warm hues, black and white are left to trouble:
+ * whoever confuses red and green, or blue and yellow, still tells every state from the ramp and from each other.
  */
 import { FIRST_FINITE, LAST_CODE, NAN, NEG_INF, POS_INF, UNKNOWN, ZERO, codeOfDecades } from "../model/magnitude";
 import type { Theme } from "../model/types";
@@ -16,8 +17,9 @@ export interface Palette {
   readonly line: string;
   readonly accent: string;
   readonly zero: string;
-  readonly onTrouble: string;
+  /** Of each state: its colour, and that of the hatch and glyph on it. */
   readonly trouble: Readonly<Record<number, string>>;
+  readonly onTrouble: Readonly<Record<number, string>>;
   /** OKLCH of the smallest and the largest magnitude. */
   readonly ramp: readonly [Oklch, Oklch];
 }
@@ -34,9 +36,9 @@ export const PALETTES: Readonly<Record<Theme, Palette>> = {
     faint: "#5c6470",
     line: "#dfe2e7",
     accent: "#2256c9",
-    zero: "#d3c7a4",
-    onTrouble: "#ffffff",
-    trouble: { [NAN]: "#dd0f3a", [POS_INF]: "#f08300", [NEG_INF]: "#a11fb8", [UNKNOWN]: "#7c2413" },
+    zero: "#c9b98f",
+    trouble: { [NAN]: "#e0103a", [POS_INF]: "#ef9200", [NEG_INF]: "#000000", [UNKNOWN]: "#7c2413" },
+    onTrouble: { [NAN]: "#ffffff", [POS_INF]: "#2b1a00", [NEG_INF]: "#ffffff", [UNKNOWN]: "#ffffff" },
     ramp: [
       [0.925, 0.045, 180],
       [0.27, 0.11, 275],
@@ -51,12 +53,12 @@ export const PALETTES: Readonly<Record<Theme, Palette>> = {
     faint: "#a1a8b3",
     line: "#363a41",
     accent: "#8ab0ff",
-    zero: "#756a4b",
-    onTrouble: "#ffffff",
-    trouble: { [NAN]: "#ff2d55", [POS_INF]: "#ff9a1f", [NEG_INF]: "#cf5be6", [UNKNOWN]: "#b5523d" },
+    zero: "#8c8577",
+    trouble: { [NAN]: "#ff3b53", [POS_INF]: "#ffc400", [NEG_INF]: "#ffffff", [UNKNOWN]: "#b04a2a" },
+    onTrouble: { [NAN]: "#ffffff", [POS_INF]: "#2b1a00", [NEG_INF]: "#000000", [UNKNOWN]: "#ffffff" },
     ramp: [
       [0.3, 0.09, 280],
-      [0.93, 0.06, 175],
+      [0.82, 0.11, 180],
     ],
   },
 };
@@ -77,7 +79,21 @@ export interface Decades {
 }
 
 /** RGBA (little endian) of every magnitude code; 0, transparent, where nothing finite was measured. */
-export function colorTable(palette: Palette, decades: Decades): Uint32Array {
+export interface Colors {
+  readonly own: Uint32Array;
+  /** Paler: of a magnitude that was measured a few steps before. */
+  readonly held: Uint32Array;
+}
+
+const HELD_OPACITY = 0.62;
+
+export function colorTables(palette: Palette, decades: Decades): Colors {
+  const own = colorTable(palette, decades);
+  const alpha = Math.round(255 * HELD_OPACITY) << 24;
+  return { own, held: own.map((color) => (color === 0 ? 0 : (color & 0xffffff) | alpha)) };
+}
+
+function colorTable(palette: Palette, decades: Decades): Uint32Array {
   const table = new Uint32Array(LAST_CODE + 1);
   const low = codeOfDecades(decades.low);
   const high = Math.max(low + 1, codeOfDecades(decades.high));

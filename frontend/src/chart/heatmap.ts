@@ -3,14 +3,14 @@ import { formatCount } from "../model/format";
 import { type Shared, beginsLayer, leafOf, withoutShared } from "../model/rows";
 import type { TensorRow } from "../model/types";
 import { stepTicks } from "./axis";
-import type { Palette } from "./color";
+import type { Colors, Palette } from "./color";
 import { FLAGS, GAP, type Geometry, RAIL, STRIP, visibleRows, xOf, yOf } from "./geometry";
 import { LINE, type Label, labelsOf } from "./labels";
 import { type Mark, drawingOrder } from "./marks";
 import { rasterize } from "./raster";
 import type { Source } from "./sources";
 import { fitted, pixelRatio } from "./surface";
-import { glyph, hatch, unmeasuredHatch } from "./trouble";
+import { TROUBLES, glyph, hatch, unmeasuredHatch } from "./trouble";
 
 export interface Flag {
   readonly step: number;
@@ -22,7 +22,9 @@ export interface Flag {
 export interface Scene {
   readonly geometry: Geometry;
   readonly palette: Palette;
-  readonly colors: Uint32Array;
+  readonly colors: Colors;
+  /** Steps for which a measurement is shown, paler, where the next is not yet there. */
+  readonly hold: number;
   readonly rows: readonly TensorRow[];
   readonly blocks: ReadonlyMap<number, readonly Source[]>;
   readonly marks: readonly Mark[];
@@ -56,7 +58,7 @@ export function drawHeatmap(context: CanvasRenderingContext2D, scene: Scene): vo
 
 let buffer: HTMLCanvasElement | undefined;
 
-function drawCells(context: CanvasRenderingContext2D, { geometry, palette, blocks, colors }: Scene): void {
+function drawCells(context: CanvasRenderingContext2D, { geometry, palette, blocks, colors, hold }: Scene): void {
   const { plot } = geometry;
   context.fillStyle = unmeasuredHatch(context, palette);
   context.fillRect(plot.x, plot.y, plot.width, Math.min(plot.height, geometry.content));
@@ -68,7 +70,7 @@ function drawCells(context: CanvasRenderingContext2D, { geometry, palette, block
   const ink = buffer.getContext("2d");
   if (!ink) return;
   const image = ink.createImageData(width, height);
-  rasterize(new Uint32Array(image.data.buffer), width, height, geometry, blocks, colors);
+  rasterize(new Uint32Array(image.data.buffer), width, height, geometry, blocks, colors, hold);
   ink.putImageData(image, 0, 0);
   context.imageSmoothingEnabled = false;
   context.drawImage(buffer, plot.x, plot.y, plot.width, plot.height);
@@ -106,11 +108,9 @@ function drawMarks(context: CanvasRenderingContext2D, { geometry, palette, marks
   for (const state of drawingOrder(marks)) {
     const shown = marks.filter((mark) => mark.state === state && mark.row >= first && mark.row <= last);
     const boxes = shown.map((mark) => ({ mark, ...markSpan(geometry, mark), y: yOf(geometry, mark.row) + (rowHeight - height) / 2 }));
-    if (rowHeight >= 6) {
-      // A rim of paper lets a sliver stand out from dark cells beside it.
-      context.fillStyle = palette.paper;
-      for (const { x, y, width } of boxes) if (width < 8) context.fillRect(x - 1, y, width + 2, height);
-    }
+    // A rim of paper lets a sliver stand out from the cells beside it.
+    context.fillStyle = palette.paper;
+    for (const { x, y, width } of boxes) if (width < 8) context.fillRect(x - 1, y, width + 2, height);
     context.fillStyle = palette.trouble[state] ?? palette.ink;
     for (const { x, y, width } of boxes) context.fillRect(x, y, width, height);
     context.fillStyle = hatch(context, palette, state);
@@ -129,7 +129,7 @@ function drawGlyphs(context: CanvasRenderingContext2D, palette: Palette, geometr
   const put = (at: number): void => {
     context.fillStyle = color;
     context.fillRect(at - size / 2 - 2, y - size / 2 - 2, size + 4, size + 4);
-    glyph(context, mark.state, at, y, size, palette.onTrouble);
+    glyph(context, mark.state, at, y, size, palette.onTrouble[mark.state] ?? palette.paper);
   };
   if (bin >= 2 * GLYPH_ROOM) {
     for (let step = mark.from; step < mark.to; step += mark.bin) put(xOf(geometry, step + mark.bin / 2));
@@ -159,12 +159,12 @@ function drawOrigins(context: CanvasRenderingContext2D, { geometry, palette, fla
   context.restore();
 }
 
-/** The strip over the plot: for every column, whether any row is bad there, scrolled out or not. */
+/** The strip over the plot: for every column, the worst of all rows there, scrolled out or not. */
 function drawStrip(context: CanvasRenderingContext2D, { geometry, palette, marks }: Scene): void {
   const { plot } = geometry;
   context.fillStyle = palette.line;
   context.fillRect(plot.x, FLAGS + STRIP - 1, plot.width, 1);
-  for (const state of drawingOrder(marks)) {
+  for (const state of [...TROUBLES].reverse()) {
     context.fillStyle = palette.trouble[state] ?? palette.ink;
     for (const mark of marks) {
       if (mark.state !== state) continue;

@@ -1,7 +1,9 @@
 /** Finite magnitudes to pixels: one colour per device pixel, largest magnitude first where cells share one. */
 import { BINS } from "../model/decode";
+import { BAD } from "../model/magnitude";
 import { BLOCK_ROWS } from "../model/tiles";
 import { span } from "../model/steps";
+import type { Colors } from "./color";
 import type { Geometry } from "./geometry";
 import { type Source, binAt } from "./sources";
 
@@ -26,14 +28,24 @@ function columnsOf(sources: readonly Source[], geometry: Geometry, width: number
   return { source, bin };
 }
 
-/** Paints the plot's area (width by height device pixels) into `pixels`; what was not measured stays transparent. */
-export function rasterize(pixels: Uint32Array, width: number, height: number, geometry: Geometry, blocks: ReadonlyMap<number, readonly Source[]>, colors: Uint32Array): void {
+/** What was measured, or was a little earlier and not again since. */
+interface Line {
+  readonly codes: Uint16Array;
+  readonly held: Uint16Array;
+}
+
+/**
+ * Paints the plot's area (width by height device pixels) into `pixels`; what was not measured stays transparent, but
+ * for up to `hold` steps after a measurement it is painted in that one's paler colour: tensors that are measured in
+ * turns would be a picket fence otherwise.
+ */
+export function rasterize(pixels: Uint32Array, width: number, height: number, geometry: Geometry, blocks: ReadonlyMap<number, readonly Source[]>, colors: Colors, hold: number): void {
   pixels.fill(0);
   const scale = height / geometry.plot.height;
   const rowHeight = geometry.rowHeight * scale;
   const scroll = geometry.scroll * scale;
   const columns = new Map<number, Columns>();
-  const codes = new Uint16Array(width);
+  const { codes, held }: Line = { codes: new Uint16Array(width), held: new Uint16Array(width) };
   let painted = "";
   for (let y = 0; y < height; y++) {
     const first = Math.floor((y + scroll) / rowHeight);
@@ -48,25 +60,42 @@ export function rasterize(pixels: Uint32Array, width: number, height: number, ge
     }
     painted = name;
     codes.fill(0);
+    held.fill(0);
     for (let row = first; row <= last; row++) {
       const block = Math.floor(row / BLOCK_ROWS);
       const sources = blocks.get(block);
       if (!sources) continue;
       let map = columns.get(block);
       if (!map) columns.set(block, (map = columnsOf(sources, geometry, width)));
-      mergeRow(codes, sources, map, row - block * BLOCK_ROWS);
+      mergeRow({ codes, held }, sources, map, row - block * BLOCK_ROWS, hold);
     }
-    for (let x = 0; x < width; x++) pixels[line + x] = colors[codes[x]!]!;
+    for (let x = 0; x < width; x++) pixels[line + x] = codes[x] ? colors.own[codes[x]!]! : held[x] ? colors.held[held[x]!]! : 0;
   }
 }
 
-function mergeRow(codes: Uint16Array, sources: readonly Source[], map: Columns, row: number): void {
-  for (let x = 0; x < codes.length; x++) {
+function mergeRow({ codes, held }: Line, sources: readonly Source[], map: Columns, row: number, hold: number): void {
+  let recent = 0;
+  let until = 0;
+  for (let x = 0; x < codes.length; ) {
     const source = map.source[x]!;
-    if (source < 0) continue;
-    const { tile } = sources[source]!;
-    if (row >= tile.rows) continue;
-    const code = tile.high[row * BINS + map.bin[x]!]!;
-    if (code > codes[x]!) codes[x] = code;
+    let end = x + 1;
+    while (end < codes.length && map.source[end] === source) end++;
+    const tile = sources[source]?.tile;
+    if (tile && row < tile.rows) {
+      const width = 2 ** tile.level;
+      for (let at = x; at < end; at++) {
+        const bin = map.bin[at]!;
+        const code = tile.high[row * BINS + bin]!;
+        if (code > codes[at]!) codes[at] = code;
+        if (width >= hold) continue; // a bin is longer than anything is held
+        const step = tile.firstStep + bin * width;
+        if (code > 0) {
+          recent = code;
+          until = step + width + hold;
+        } else if (tile.state[row * BINS + bin]! & BAD || step >= until) recent = 0;
+        else if (recent > held[at]!) held[at] = recent;
+      }
+    }
+    x = end;
   }
 }

@@ -15,7 +15,7 @@ export function hatch(context: CanvasRenderingContext2D, palette: Palette, state
   const key = `${palette.theme}/${state}`;
   const known = patterns.get(key);
   if (known) return known;
-  const pattern = drawTile(context, palette.onTrouble, (ink) => {
+  const pattern = drawTile(context, palette.onTrouble[state] ?? palette.paper, (ink) => {
     ink.globalAlpha = 0.5;
     if (state === UNKNOWN) ink.fillRect(2, 2, 2, 2);
     if (state === NAN || state === POS_INF) rising(ink);

@@ -1,5 +1,5 @@
 /** The heatmap's two canvases: reads what is to be shown, asks for the tiles, paints, and answers what is where. */
-import { type Palette, PALETTES, type Decades, colorTable } from "../chart/color";
+import { type Colors, type Palette, PALETTES, type Decades, colorTables } from "../chart/color";
 import { decadesIn } from "../chart/domain";
 import { type Geometry, layOut, positionAt, rowAt, scrollTo, visibleRows } from "../chart/geometry";
 import { type Scene, drawHeatmap } from "../chart/heatmap";
@@ -26,7 +26,7 @@ export class HeatmapView {
   cursor: Cursor | undefined;
   private scroll = 0;
   private blocks: ReadonlyMap<number, readonly Source[]> = new Map();
-  private scale: { readonly key: string; readonly palette: Palette; readonly decades: Decades; readonly colors: Uint32Array } | undefined;
+  private scale: { readonly key: string; readonly palette: Palette; readonly decades: Decades; readonly colors: Colors } | undefined;
   readonly repaint = framed(() => this.paint());
 
   constructor(
@@ -62,7 +62,7 @@ export class HeatmapView {
     const pinned = new Set(session.pins.peek().map((tag) => rows.findIndex((row) => row.tag === tag)).filter((row) => row >= 0));
     const context = prepare(this.base, this.geometry.width, this.geometry.height);
     if (!context) return;
-    const scene: Scene = { geometry: this.geometry, palette, colors, rows, blocks: this.blocks, marks: marksOf(this.blocks), everywhere: marksOf(overview), flags: session.flags.peek(), shared: session.shared.peek(), pinned };
+    const scene: Scene = { geometry: this.geometry, palette, colors, hold: now.report.about?.every ?? 10, rows, blocks: this.blocks, marks: marksOf(this.blocks), everywhere: marksOf(overview), flags: session.flags.peek(), shared: session.shared.peek(), pinned };
     drawHeatmap(context, scene);
     this.base.dataset["ready"] = String(!session.tiles.waiting);
     this.paintOverlay();
@@ -77,12 +77,12 @@ export class HeatmapView {
   }
 
   /** The ramp spans what is in view, so that a closer look shows finer differences; it waits while tiles are missing. */
-  private colorsFor(key: string, sources: readonly Source[], palette: Palette): Uint32Array {
+  private colorsFor(key: string, sources: readonly Source[], palette: Palette): Colors {
     const old = this.scale;
     const steady = old?.key === key && session.tiles.waiting;
     const decades = steady ? old.decades : decadesIn(sources);
     if (old?.key === key && old.palette === palette && old.decades.low === decades.low && old.decades.high === decades.high) return old.colors;
-    this.scale = { key, palette, decades, colors: colorTable(palette, decades) };
+    this.scale = { key, palette, decades, colors: colorTables(palette, decades) };
     this.scaled(decades);
     return this.scale.colors;
   }

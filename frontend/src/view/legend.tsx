@@ -55,7 +55,7 @@ function Swatch({ state }: { readonly state: number }) {
     if (state === 0) return;
     context.fillStyle = hatch(context, palette, state);
     context.fillRect(12, 0, 12, 13);
-    glyph(context, state, 6.5, 6.5, 6, palette.onTrouble);
+    glyph(context, state, 6.5, 6.5, 6, palette.onTrouble[state] ?? palette.paper);
   }, [state, palette]);
   return <canvas ref={canvas} aria-hidden="true" />;
 }

@@ -1,5 +1,6 @@
 /** The loss and the pinned tensors as line charts under the heatmap, on the same steps. */
 import { useSignal, useSignalEffect } from "@preact/signals";
+import { bisectRight } from "d3-array";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { PALETTES } from "../chart/color";
@@ -181,7 +182,7 @@ function Chart({ tag, stat, title, about }: ChartProps) {
       <figcaption>
         {pinned && <Unpin tag={tag} title={title} />}
         <strong title={title}>{title}</strong> <span class="quiet">{about}</span>
-        <span class="value">{series && valueAt(series, session.pointed.value)}</span>
+        <span class="value">{series && valueAt(series, session.pointed.value ?? session.shown.value.to - 1e-6)}</span>
       </figcaption>
       <div ref={place} style={{ height: `${HEIGHT}px` }} />
       {series && series.step.length === 0 && <p class="quiet hollow">Not measured for this tensor in these steps.</p>}
@@ -209,20 +210,11 @@ function Inapplicable({ tag, title, about }: { readonly tag: string; readonly ti
   );
 }
 
-/** The value under the pointer, or the last one. */
-function valueAt(series: Series, position: number | undefined): string {
+/** The value at a position, or the last one before it. */
+function valueAt(series: Series, position: number): string {
   const count = series.step.length;
   if (count === 0) return "";
-  let index = count - 1;
-  if (position !== undefined) {
-    let [low, high] = [0, count - 1];
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (series.step[middle]! <= position) low = middle;
-      else high = middle - 1;
-    }
-    index = low;
-  }
+  const index = Math.max(0, bisectRight(series.step, position) - 1);
   const [low, high, state] = [series.low[index]!, series.high[index]!, series.state[index]!];
   const numbers = Number.isNaN(high) ? "" : low === high || Math.abs(high - low) < 1e-6 * Math.abs(high) ? formatNumber(high) : `${formatNumber(low)} to ${formatNumber(high)}`;
   const text = [stateWords(state & BAD), numbers].filter((part) => part !== "").join(", ");
