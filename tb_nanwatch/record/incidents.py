@@ -36,8 +36,10 @@ class Incidents:
     first_id: int = 0
     weights_bad: bool = False  # before the first step
     current: Incident | None = None
+    newest: Incident | None = None
+    bad_steps: int = 0  # of all incidents
     last_finite_step: int | None = None
-    uncounted: int = 0
+    uncounted: int = 0  # incidents behind the first hundred of the run
     _seen: int = 0
     _finite: int = 0
     _last_bad: int = -1
@@ -63,9 +65,7 @@ class Incidents:
         """The incident that is open when the recorder ends: recovered if the run ended on a finite step."""
         if self.current is None:
             return []
-        if self._finite:
-            return [Change(self._ended(), urgent=True)]
-        return [Change(self.current, urgent=True)]
+        return self._written(Change(self._ended() if self._finite else self.current, urgent=True))
 
     def _without_old_metrics(self, state: judge.StepState) -> judge.StepState:
         """Metrics are running means: they stay NaN until the epoch ends. Only the step that made them so counts."""
@@ -78,22 +78,20 @@ class Incidents:
     def _damaged(self, state: judge.StepState, benign: frozenset[str]) -> list[Change]:
         self._finite = 0
         self._last_bad = state.step
+        self.bad_steps += 1
         if self.current is not None:
             grown = judge.spread(state, self._known, len(self.current.spread))
             self._known |= {b.info.tag for b in state.bad}
-            self.current = replace(
+            self.current = self.newest = replace(
                 self.current,
                 spread=(self.current.spread + tuple(grown))[:SPREAD_KEPT],
                 bad_steps=self.current.bad_steps + 1,
             )
-            return [Change(self.current)] if grown else []
+            return self._written(Change(self.current)) if grown else []
         self._seen += 1
-        if self._seen > KEPT_WHOLE:
-            self.uncounted += 1
-            return []
         relevant = replace(state, bad=tuple(b for b in state.bad if b.info.tag not in benign) or state.bad)
         self._known = {b.info.tag for b in state.bad}
-        self.current = Incident(
+        self.current = self.newest = Incident(
             id=self.first_id + self._seen - 1,
             first_step=state.step,
             detected_step=state.step,
@@ -103,18 +101,26 @@ class Incidents:
             wall_time=time.time(),
             action=self.action,
         )
-        return [Change(self.current, opened=True, urgent=True)]
+        if not self._kept():
+            self.uncounted += 1
+        return self._written(Change(self.current, opened=True, urgent=True))
 
     def _finite_step(self, state: judge.StepState) -> list[Change]:
         self.last_finite_step = state.step
         self._finite += 1
         if self.current is None or self._finite < RECOVERED_AFTER:
             return []
-        ended = self._ended()
+        self.newest = self._ended()
         self.current = None
         self._known = set()
-        return [Change(ended, urgent=True)]
+        return self._written(Change(self.newest, urgent=True))
 
     def _ended(self) -> Incident:
         assert self.current is not None
         return replace(self.current, last_step=self._last_bad, recovered=True)
+
+    def _kept(self) -> bool:
+        return self.first_id + self._seen <= KEPT_WHOLE
+
+    def _written(self, change: Change) -> list[Change]:
+        return [change] if self._kept() else []

@@ -12,6 +12,7 @@ import weakref
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tb_nanwatch.record import options as options_module
 from tb_nanwatch.record.naming import Names
@@ -38,9 +39,9 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
         self._logdir = os.fspath(logdir)
         self._options = options_module.parse(options)
         self._recorder: Recorder | None = None
-        self._key: Any = None
-        self._original: Any = None
-        self._watched: Any = None
+        self._key: tuple[Any, ...] = ()
+        self._watched: tuple[Any, Any] | None = None  # train_step and train_function under watch
+        self._replaced: tuple[Any, Any, Any] | None = None  # a model, and what was in their place
 
     # ------------------------------------------------------------ called by Keras 3, and by Keras 2
 
@@ -57,11 +58,13 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
         if earlier is not None and earlier is not self:  # a notebook cell that ran twice
             earlier.close()
         _watchers[model] = self
-        if self._recorder is None or self._key[0] != id(model) or not self._recorder.guard.alive:
+        self._uninstall()  # a fit that ended in an exception of another callback did not say so
+        key = _key(model)
+        if self._recorder is None or not self._recorder.running or not _same(key, self._key):
             self.close()
-            self._recorder = self._new_recorder(model)
+            self._recorder, self._key = self._new_recorder(model), key
         with self._recorder.guard.contained("beginning to watch a fit"):
-            self._install(model)
+            self._install(model, self._recorder)
 
     def on_train_end(self, logs: Any = None) -> None:
         self._uninstall()
@@ -75,7 +78,7 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
         self._uninstall()
         if self._recorder is not None:
             self._recorder.close()
-            self._recorder = None
+            self._recorder = self._watched = None
 
     # ------------------------------------------------------------
 
@@ -93,28 +96,25 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
             scaled=is_scaled(model.optimizer),
         )
 
-    def _install(self, model: Any) -> None:
-        recorder = self._recorder
-        assert recorder is not None
-        self._original = model.__dict__.get("train_step")
-        key = (id(model), id(model.optimizer), id(getattr(model, "_compile_loss", None)), model.run_eagerly)
+    def _install(self, model: Any, recorder: Recorder) -> None:
         step = model.train_step
 
         def watched_step(data: Any) -> Any:
             return recorder.run_step(step, (data,), ["x", "y", "sample_weight"])
 
-        if self._watched is None or key != self._key:  # else the traced function of the fit before serves again
-            self._key = key
+        self._replaced = (model, model.__dict__.get("train_step"), model.train_function)
+        if self._watched is None:  # else the traced function of the fit before serves again
             object.__setattr__(model, "train_step", watched_step)
             model.make_train_function(force=True)
-            self._watched = self._around(model.train_function, recorder, model)
-        model.train_function = self._watched
+            self._watched = (watched_step, self._around(model.train_function, recorder, model))
+        object.__setattr__(model, "train_step", self._watched[0])
+        model.train_function = self._watched[1]
 
     def _around(self, function: Any, recorder: Recorder, model: Any) -> Any:
         def watched_function(iterator: Any) -> Any:
             try:
                 logs = function(iterator)
-            except StopIteration:
+            except (StopIteration, tf.errors.OutOfRangeError):  # the end of an epoch
                 raise
             except BaseException:
                 self._uninstall()
@@ -131,14 +131,23 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
         return watched_function
 
     def _uninstall(self) -> None:
-        """Leave the model as it was: its own train_step, and a train_function to be made anew."""
-        model = self._model_if_any()
-        if model is None or model.train_function is not self._watched or self._watched is None:
+        """Leave the model as it was: its own train_step and train_function."""
+        if self._replaced is None:
             return
+        (model, step, function), self._replaced = self._replaced, None
         model.__dict__.pop("train_step", None)
-        if self._original is not None:
-            object.__setattr__(model, "train_step", self._original)
-        model.train_function = None
+        if step is not None:
+            object.__setattr__(model, "train_step", step)
+        if self._watched is None or model.train_function is self._watched[1]:
+            model.train_function = function
 
-    def _model_if_any(self) -> Any:
-        return getattr(self, "_model", None)
+
+def _key(model: Any) -> tuple[Any, ...]:
+    """What a recorder and a traced step hold on to; compiling a model anew changes it."""
+    settings = (model.run_eagerly, model.jit_compile, getattr(model, "steps_per_execution", 1))
+    return (model, model.optimizer, getattr(model, "_compile_loss", None), *settings)
+
+
+def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    objects = zip(one[:3], other[:3], strict=True) if other else ((one, other),)
+    return all(a is b for a, b in objects) and one[3:] == other[3:]

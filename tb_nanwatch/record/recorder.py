@@ -52,7 +52,7 @@ class Recorder:
         self.options = options
         self.names = names
         self.guard = Guard(self._on_disable)
-        self.incident: Incident | None = None  # the newest
+        self.stop_requested = False  # by a bad step of the newest call, with on_nonfinite="stop"
         self._scalars = scalars
         self._scaled = scaled
         self._thread = threading.get_ident()
@@ -79,7 +79,9 @@ class Recorder:
         self._incidents = Incidents(options.on_nonfinite, past.next_incident, weights_bad=poisoned)
         self._probe = Probe(self._device, self._weights, names.metrics, scalars)
         scale = scalars.current_loss_scale()
-        self._rows = StepRows(self._writer, self._device, self._probe, self.options, self._weight_infos, scale)
+        self._rows = StepRows(
+            self._writer, self._device, self._probe, self.options, self._weight_infos, scale, self.first_step
+        )
         self._pending: tuple[Plan | None, Any] | None = None
         self._asynchronous = bool(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))
         self._say_where_it_starts(past)
@@ -105,7 +107,7 @@ class Recorder:
         """Read the step whose call has just returned. Raises NonFiniteError if the user asked for it."""
         if not self.guard.alive or self._closed or os.getpid() != self._pid:
             return
-        before = self.incident
+        before = self._incidents.bad_steps
         with self.guard.contained("reading a step"), paused():
             plan = self._latest_plan()
             launched = (plan, self._probe.launch(plan))
@@ -113,13 +115,17 @@ class Recorder:
                 launched, self._pending = self._pending, launched  # type: ignore[assignment]
             if launched is not None:
                 self._take_all(*launched)
-        if self.options.on_nonfinite == "raise" and self.incident is not None and self.incident is not before:
+        bad = self._incidents.bad_steps > before
+        self.stop_requested = bad and self.options.on_nonfinite == "stop"
+        if bad and self.options.on_nonfinite == "raise":
             self.close()
-            raise NonFiniteError(_sentence(self.incident), _as_dict(self.incident))
+            assert self._incidents.newest is not None
+            raise NonFiniteError(_sentence(self._incidents.newest), _as_dict(self._incidents.newest))
 
     @property
-    def stop_requested(self) -> bool:
-        return self.options.on_nonfinite == "stop" and self.incident is not None
+    def running(self) -> bool:
+        """False once it was closed or its own failure switched it off."""
+        return self.guard.alive and not self._closed
 
     def note(self, kind: str, text: str) -> None:
         self._writer.event(Note(self._rows.next_step, kind, text))
@@ -238,7 +244,6 @@ class Recorder:
                 self._tell(change)
 
     def _tell(self, change: Change) -> None:
-        self.incident = change.incident
         if change.urgent:
             self._rows.flush()
         self._writer.event(change.incident, durable=change.urgent)

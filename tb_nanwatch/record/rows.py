@@ -34,8 +34,9 @@ class StepRows:
         options: Options,
         weight_infos: Callable[[], list[TensorInfo]],
         loss_scale: float = float("nan"),
+        first_step: int = 0,
     ) -> None:
-        self.next_step = 0
+        self.next_step = first_step
         self._scale = loss_scale
         self._writer = writer
         self._device = device

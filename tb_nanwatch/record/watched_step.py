@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -42,6 +43,8 @@ def watch(
             cannot be written.
     """
     checked = options_module.parse(options)
+    if checked.on_nonfinite == "stop":  # a loop that is not ours can only be stopped by an exception
+        checked = replace(checked, on_nonfinite="raise")
     if not callable(step):
         raise UsageError(
             f"watch takes the function that trains on one batch, not {type(step).__name__}: "
