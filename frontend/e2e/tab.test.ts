@@ -148,10 +148,11 @@ describe("with runs, below a path prefix", () => {
     await tab.painted();
     const background = (): Promise<string> => tab.frame.locator("body").evaluate((body) => getComputedStyle(body).backgroundColor);
     expect(await background()).toBe("rgb(255, 255, 255)");
-    await tab.page.evaluate(() => document.body.classList.add("dark-mode"));
-    await expect.poll(background).toBe("rgb(27, 29, 33)");
-    await tab.page.evaluate(() => document.body.classList.remove("dark-mode"));
-    await expect.poll(background).toBe("rgb(255, 255, 255)");
+    for (const [choice, color] of [["Dark", "rgb(27, 29, 33)"], ["Light", "rgb(255, 255, 255)"]] as const) {
+      await tab.page.locator("app-header-dark-mode-toggle button").click();
+      await tab.page.getByRole("menuitem", { name: choice }).click();
+      await expect.poll(background).toBe(color);
+    }
   });
 
   test("the address bar's link brings another browser to the same view, without filling its history", async () => {

@@ -1,42 +1,16 @@
 /** Draws the heatmap: cells, trouble over them, incidents, names, axis and the rail of all rows. */
 import { formatCount } from "../model/format";
-import { type Shared, beginsLayer, leafOf, withoutShared } from "../model/rows";
-import type { TensorRow } from "../model/types";
+import { beginsLayer } from "../model/rows";
 import { stepTicks } from "./axis";
-import type { Colors, Palette } from "./color";
+import type { Palette } from "./color";
 import { FLAGS, GAP, type Geometry, RAIL, STRIP, visibleRows, xOf, yOf } from "./geometry";
-import { LINE, type Label, labelsOf } from "./labels";
 import { type Mark, drawingOrder } from "./marks";
+import { drawNames } from "./names";
 import { rasterize } from "./raster";
-import type { Source } from "./sources";
-import { fitted, pixelRatio } from "./surface";
+import { FONT, type Scene } from "./scene";
+import { pixelRatio } from "./surface";
 import { TROUBLES, glyph, hatch, unmeasuredHatch } from "./trouble";
 
-export interface Flag {
-  readonly step: number;
-  readonly recovered: boolean;
-  /** The row where it began, if that is among those shown. */
-  readonly row?: number | undefined;
-}
-
-export interface Scene {
-  readonly geometry: Geometry;
-  readonly palette: Palette;
-  readonly colors: Colors;
-  /** Steps for which a measurement is shown, paler, where the next is not yet there. */
-  readonly hold: number;
-  readonly rows: readonly TensorRow[];
-  readonly blocks: ReadonlyMap<number, readonly Source[]>;
-  readonly marks: readonly Mark[];
-  /** Marks of the whole run, for the rail. */
-  readonly everywhere: readonly Mark[];
-  readonly flags: readonly Flag[];
-  /** What the path of every layer begins and ends with, which tells none of them apart. */
-  readonly shared: Shared;
-  readonly pinned: ReadonlySet<number>;
-}
-
-export const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 const BOLD = `600 ${FONT}`;
 /** A bad bin is drawn at least this wide and high, however many steps or rows share its pixel. */
 const LEAST = 3;
@@ -205,51 +179,6 @@ function drawFlags(context: CanvasRenderingContext2D, { geometry, palette, flags
   }
   context.textAlign = "left";
   context.font = FONT;
-}
-
-/** Where the two parts of a name are written: the layer, and what it is of the layer at the right. */
-function drawNames(context: CanvasRenderingContext2D, scene: Scene): void {
-  const { geometry, rows, marks, pinned } = scene;
-  const found = new Set(marks.map((mark) => mark.row));
-  // Where most are bad, red names would say nothing that the plot does not.
-  const bad = found.size * 2 > rows.length ? new Set<number>() : found;
-  const spacious = geometry.rowHeight >= LINE;
-  const { first } = visibleRows(geometry);
-  for (const label of labelsOf(geometry, rows, bad, pinned)) {
-    const row = rows[label.row];
-    if (row) drawName(context, scene, label, row, spacious && label.row !== first && !beginsLayer(rows, label.row));
-  }
-}
-
-function drawName(context: CanvasRenderingContext2D, { geometry, palette, pinned, rows, shared }: Scene, label: Label, row: TensorRow, sameLayer: boolean): void {
-  const right = geometry.plot.x - 8;
-  const inside = label.y > geometry.plot.y - 2 && label.y < geometry.plot.y + geometry.plot.height + 2;
-  if (!inside) return;
-  const single = geometry.rowHeight >= LINE && beginsLayer(rows, label.row) && (label.row + 1 >= rows.length || beginsLayer(rows, label.row + 1));
-  const leaf = geometry.rowHeight < LINE && !label.bad && !pinned.has(label.row) ? "" : leafOf(row);
-  const room = right - 14;
-  if (pinned.has(label.row)) {
-    context.fillStyle = palette.accent;
-    context.beginPath();
-    context.arc(6, label.y, 3, 0, 2 * Math.PI);
-    context.fill();
-  }
-  context.fillStyle = label.bad ? (palette.trouble[1] ?? palette.ink) : palette.faint;
-  const tail = leaf === "" ? "" : fitted(context, leaf, room * 0.55);
-  context.textAlign = "right";
-  context.fillText(tail, right, label.y + 0.5);
-  const used = tail === "" ? 0 : context.measureText(tail).width + 8;
-  context.textAlign = "left";
-  if (sameLayer) return;
-  context.fillStyle = label.bad ? (palette.trouble[1] ?? palette.ink) : palette.ink;
-  if (row.layer === "") return;
-  const name = fitted(context, withoutShared(row.layer, shared), room - used);
-  if (single || geometry.rowHeight >= LINE || leaf !== "") context.fillText(name, 14, label.y + 0.5);
-  else {
-    context.textAlign = "right";
-    context.fillText(name, right, label.y + 0.5);
-    context.textAlign = "left";
-  }
 }
 
 function drawAxis(context: CanvasRenderingContext2D, { geometry, palette }: Scene): void {

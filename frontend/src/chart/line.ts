@@ -6,7 +6,7 @@ import type { Series } from "../model/decode";
 import type { Window } from "../model/steps";
 import { decadeTicks, stepTicks } from "./axis";
 import type { Palette } from "./color";
-import { FONT, type Flag } from "./heatmap";
+import { FONT, type Flag } from "./scene";
 import { glyph } from "./trouble";
 
 /** A series as it is drawn: on a logarithmic axis the values are log10, so that 1e-300 and 1e300 are nothing special. */

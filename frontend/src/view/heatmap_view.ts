@@ -2,9 +2,10 @@
 import { type Colors, type Palette, PALETTES, type Decades, colorTables } from "../chart/color";
 import { decadesIn } from "../chart/domain";
 import { type Geometry, layOut, positionAt, rowAt, scrollTo, visibleRows } from "../chart/geometry";
-import { type Scene, drawHeatmap } from "../chart/heatmap";
+import { drawHeatmap } from "../chart/heatmap";
 import { marksOf } from "../chart/marks";
 import { type Cursor, drawOverlay } from "../chart/overlay";
+import type { Scene } from "../chart/scene";
 import { type Bin, type Lookup, type Source, readBin, sourcesOf } from "../chart/sources";
 import { framed, prepare } from "../chart/surface";
 import { around, clamp } from "../model/steps";
