@@ -86,7 +86,8 @@ class DeviceSide:
         cheap = kernels.finite_flag if plan.compiled else kernels.sum_of_squares
         numbers = [tf.cast(cheap(t), tf.float64) for t in tensors] + [_mean(loss) for loss in losses]
         row = tf.stack(numbers) if numbers else tf.zeros([0], tf.float64)
-        clock = self.clock.read_value()
+        with tf.control_dependencies([row]):  # a step that fails on the way, as at the end of the data, is none
+            clock = self.clock.read_value()
         slot = clock % self.slots
         turn = clock % self.options.every
         suspect = tf.logical_not(tf.reduce_all(tf.math.is_finite(row)))
@@ -121,7 +122,8 @@ class DeviceSide:
 
         if tensors:
             tf.cond(closer, look_closer, regular)
-        self.which.assign(plan.index)
+        with tf.control_dependencies([row]):
+            self.which.assign(plan.index)
         self.clock.assign(clock + 1)
 
     def write_eagerly(self, plan: Plan, tensors: Sequence[Any], losses: Sequence[Any]) -> None:
