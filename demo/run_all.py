@@ -38,11 +38,12 @@ def main() -> int:
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("starting TensorFlow", total=len(runs))
-        _start_tensorflow()
         for name, cured in runs:
             folder = logs / (f"{name}-cured" if cured else name)
-            progress.update(task, description=str(folder))
             if not any(folder.glob("*tfevents*")):
+                if "tensorflow" not in sys.modules:
+                    _start_tensorflow()
+                progress.update(task, description=str(folder))
                 failed += not _train(name, folder, cured, console)
             progress.advance(task)
         progress.update(task, description="done")

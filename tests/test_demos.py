@@ -1,4 +1,4 @@
-"""Each demo shows its own disease, and none once it is cured: trained in a process of its own, judged by the report."""
+"""Each demo shows its own disease, and none once it is cured: trained by `demo/run_all.py`, judged by the report."""
 
 from __future__ import annotations
 
@@ -42,6 +42,16 @@ DISEASES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All demos, ill and cured, in one process: TensorFlow starts once, and no watcher may disturb the next."""
+    folder = tmp_path_factory.mktemp("logs")
+    command = [sys.executable, str(REPOSITORY / "demo" / "run_all.py"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
 def report(logdir: Path) -> tuple[int, dict[str, Any]]:
     command = [sys.executable, "-m", "tb_nanwatch", "report", str(logdir), "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=False)
@@ -50,16 +60,9 @@ def report(logdir: Path) -> tuple[int, dict[str, Any]]:
     return done.returncode, run
 
 
-def train(demo: str, logdir: Path, *options: str) -> None:
-    command = [sys.executable, str(REPOSITORY / "demo" / f"{demo}.py"), str(logdir), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize("disease", DISEASES, ids=lambda d: d.demo)
-def test_disease(disease: Disease, tmp_path: Path) -> None:
-    train(disease.demo, tmp_path)
-    code, run = report(tmp_path)
+def test_disease(disease: Disease, logs: Path) -> None:
+    code, run = report(logs / disease.demo)
     assert (code, run["status"]) == (4, "incident")
     incident = run["incidents"][0]
     assert incident["first_step"] in disease.first_step
@@ -72,28 +75,39 @@ def test_disease(disease: Disease, tmp_path: Path) -> None:
     assert run["damage"] == []
 
 
-def test_vanishing_is_a_warning_and_no_incident(tmp_path: Path) -> None:
-    train("vanishing", tmp_path)
-    code, run = report(tmp_path)
+def test_vanishing_is_a_warning_and_no_incident(logs: Path) -> None:
+    code, run = report(logs / "vanishing")
     assert (code, run["status"], run["incidents"]) == (3, "warning", [])
     rules = {finding["rule"] for finding in run["findings"]}
     assert "vanishing_gradient" in rules
 
 
 @pytest.mark.parametrize("demo", [*(d.demo for d in DISEASES), "vanishing"])
-def test_cure(demo: str, tmp_path: Path) -> None:
-    train(demo, tmp_path, "--cure")
-    code, run = report(tmp_path)
+def test_cure(demo: str, logs: Path) -> None:
+    code, run = report(logs / f"{demo}-cured")
     assert (code, run["status"]) == (0, "healthy"), run
     assert run["incidents"] == []
 
 
-def test_healthy(tmp_path: Path) -> None:
-    train("healthy", tmp_path, "--steps", "60")
-    code, run = report(tmp_path)
-    assert (code, run["status"]) == (0, "healthy"), run
-    assert run["steps"] == 60
-    assert run["last_finite_step"] == 59
+def test_healthy(logs: Path) -> None:
+    code, run = report(logs / "healthy")
+    assert (code, run["status"], run["findings"]) == (0, "healthy", []), run
+
+
+def test_a_demo_is_a_program(tmp_path: Path) -> None:
+    command = [sys.executable, str(REPOSITORY / "demo" / "healthy.py"), str(tmp_path), "--steps", "12"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    _, run = report(tmp_path)
+    assert run["steps"] == 12
+    assert run["last_finite_step"] == 11
+
+
+def test_training_again_leaves_what_is_there(logs: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in logs.rglob("*") if path.is_file()}
+    command = [sys.executable, str(REPOSITORY / "demo" / "run_all.py"), str(logs)]
+    subprocess.run(command, capture_output=True, check=True)
+    assert {path: path.stat().st_mtime_ns for path in logs.rglob("*") if path.is_file()} == before
 
 
 def test_every_demo_is_tested_and_trained() -> None:
