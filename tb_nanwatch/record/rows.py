@@ -47,7 +47,7 @@ class StepRows:
         self._norms: list[Any] = []
         self._scalars: list[Any] = []
         self._columns: Any = None
-        self._weights_bad = 0
+        self._weights_bad: frozenset[int] = frozenset()  # their numbers
         self._metric = TensorInfo(METRICS, "metric", "metrics")
 
     # ------------------------------------------------------------ what there is
@@ -118,7 +118,7 @@ class StepRows:
                 self._columns[0],
                 np.stack(self._norms),
                 self._columns[1],
-                np.stack(self._scalars).astype(np.float32),
+                _as_float32(np.stack(self._scalars)),
             )
         )
         self._steps, self._norms, self._scalars = [], [], []
@@ -157,15 +157,16 @@ class StepRows:
             elif plan.compiled:
                 codes[members] = magnitude.encode(stats[members, kernels.NORM])
             self._full(step, np.array([plan.ids[i] for i in members], np.int64), stats[members])
-        flagged = np.flatnonzero(magnitude.to_bits(codes[len(ids) :]))
+        flagged = _flagged(codes[len(ids) :])
         full = reading.clock % self._every == 0
-        # Weights that stay NaN are counted when they turn, and then with the full statistics only.
-        if len(weights) and (full or len(flagged) != self._weights_bad):
-            stats = self._probe.weight_statistics(exact=bool(len(flagged)))
-            if len(flagged):
+        # Weights that stay NaN are counted when they turn, and then with the full statistics only. Those whose squares
+        # overflow are flagged too: counting finds them finite, so that they are counted at every step.
+        if len(weights) and (full or flagged != self._weights_bad):
+            stats = self._probe.weight_statistics(exact=bool(flagged))
+            if flagged:
                 counts |= _correct(codes[len(ids) :], stats, [w.id for w in weights])
             self._full(step, np.array([w.id for w in weights], np.int64), stats)
-        self._weights_bad = len(flagged)
+            self._weights_bad = _flagged(codes[len(ids) :])
         if counts:
             self._writer.event(CountsRow(step, counts))
         return counts
@@ -200,6 +201,10 @@ def _members(plan: Plan, kind: int) -> list[int]:
     return list(range(len(plan.ids))) if kind == CLOSE_LOOK else list(plan.groups[kind - ALL_GROUPS])
 
 
+def _flagged(codes: Any) -> frozenset[int]:
+    return frozenset(np.flatnonzero(magnitude.to_bits(codes)).tolist())
+
+
 def _correct(codes: Any, stats: Any, ids: list[int]) -> dict[int, Counts]:
     """Put exact states and norms into `codes`; counts of the tensors that are not finite."""
     bad = stats[:, [kernels.NAN, kernels.POS_INF, kernels.NEG_INF]] > 0
@@ -207,6 +212,12 @@ def _correct(codes: Any, stats: Any, ids: list[int]) -> dict[int, Counts]:
     codes[:] = np.where(bits > 0, magnitude.from_bits(bits), magnitude.encode(stats[:, kernels.NORM]))
     columns = [kernels.NAN, kernels.POS_INF, kernels.NEG_INF, kernels.SIZE]
     return {ids[i]: Counts(*(int(n) for n in stats[i, columns])) for i in np.flatnonzero(bits)}
+
+
+def _as_float32(values: Any) -> Any:
+    """Finite values stay finite: those beyond the range are held at its ends."""
+    limit = np.finfo(np.float32).max
+    return np.where(np.isfinite(values), np.clip(values, -limit, limit), values).astype(np.float32)
 
 
 def _counts_of(value: float) -> Counts:
