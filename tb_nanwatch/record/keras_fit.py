@@ -19,7 +19,7 @@ from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.optimizers import is_scaled, scalars_of
 from tb_nanwatch.record.recorder import Recorder
 
-_watchers: weakref.WeakKeyDictionary[Any, NanWatch] = weakref.WeakKeyDictionary()
+_watchers: weakref.WeakKeyDictionary[Any, weakref.ref[NanWatch]] = weakref.WeakKeyDictionary()
 
 
 class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -39,6 +39,7 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
         self._logdir = os.fspath(logdir)
         self._options = options_module.parse(options)
         self._recorder: Recorder | None = None
+        self._end: weakref.finalize[Any, Any] | None = None
         self._key: tuple[Any, ...] = ()
         self._watched: tuple[Any, Any] | None = None  # train_step and train_function under watch
         self._replaced: tuple[Any, Any, Any] | None = None  # a model, and what was in their place
@@ -54,15 +55,16 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
 
     def on_train_begin(self, logs: Any = None) -> None:
         model = self.model
-        earlier = _watchers.get(model)
+        earlier = _watchers.get(model, lambda: None)()
         if earlier is not None and earlier is not self:  # a notebook cell that ran twice
             earlier.close()
-        _watchers[model] = self
+        _watchers[model] = weakref.ref(self)
         self._uninstall()  # a fit that ended in an exception of another callback did not say so
         key = _key(model)
         if self._recorder is None or not self._recorder.running or not _same(key, self._key):
             self.close()
             self._recorder, self._key = self._new_recorder(model), key
+            self._end = weakref.finalize(self, self._recorder.close)  # also when the process ends
         with self._recorder.guard.contained("beginning to watch a fit"):
             self._install(model, self._recorder)
 
@@ -76,9 +78,10 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
     def close(self) -> None:
         """End the recording. Called by itself when the process ends."""
         self._uninstall()
-        if self._recorder is not None:
-            self._recorder.close()
-            self._recorder = self._watched = None
+        if self._end is not None:
+            self._end()
+        self._recorder = self._watched = self._end = None
+        self._key = ()
 
     # ------------------------------------------------------------
 

@@ -44,6 +44,10 @@ class Names:
         handle = handle_of(variable)
         return None if handle is None else self._by_handle.get(id(handle))
 
+    def handles(self) -> frozenset[int]:
+        """What tells whether two watchers watch the same variables; valid while both live."""
+        return frozenset(self._by_handle)
+
     def __bool__(self) -> bool:
         return bool(self._layers)
 

@@ -6,12 +6,12 @@ call later, so that the host never waits for the device.
 
 from __future__ import annotations
 
-import atexit
 import os
 import secrets
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -35,9 +35,14 @@ from tb_nanwatch.record.writer import RunWriter
 
 ORDER_STRIDE: Final = 1000  # room for the tensors of a layer between two places in forward order
 
+_open: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
 
 class Recorder:
-    """Records one training. Entry points call `run_step` around the step and `after_call` when it has returned."""
+    """Records one training. Entry points call `run_step` around the step and `after_call` when it has returned.
+
+    They also call `close`, at the latest when the process ends.
+    """
 
     def __init__(
         self,
@@ -55,7 +60,7 @@ class Recorder:
         self.stop_requested = False  # by a bad step of the newest call, with on_nonfinite="stop"
         self._scalars = scalars
         self._scaled = scaled
-        self._thread = threading.get_ident()
+        self._lock = threading.RLock()  # a step may be called from several threads; a signal handler may close
         self._pid = os.getpid()
         self._closed = False
         self._tensors: dict[tuple[str, str], TensorInfo] = {}
@@ -63,6 +68,9 @@ class Recorder:
         self._declared = 0
         self._layer_order: dict[str, int] = {}
         self._copies: Any = {}
+        for earlier in list(_open):  # a notebook cell that ran twice
+            if earlier.names.handles() == names.handles():
+                earlier.close()
         path = Path(logdir)
         past = history.read(path) if path.is_dir() else history.History()
         done = -1 if scalars.iterations is None else int(np.asarray(scalars.iterations))
@@ -75,7 +83,7 @@ class Recorder:
             raise UsageError(f"the logdir {os.fspath(logdir)!r} cannot be written: {error.strerror or error}") from error
         self._device = DeviceSide(options, slots)
         self._weights = [v for v in names.variables if options.wants(v.name, v.layer)]
-        poisoned = any(not np.isfinite(np.asarray(v.variable, np.float64)).all() for v in self._weights)
+        poisoned = any(not tf.reduce_all(tf.math.is_finite(v.variable)) for v in self._weights)
         self._incidents = Incidents(options.on_nonfinite, past.next_incident, weights_bad=poisoned)
         self._probe = Probe(self._device, self._weights, names.metrics, scalars)
         scale = scalars.current_loss_scale()
@@ -85,7 +93,7 @@ class Recorder:
         self._pending: tuple[Plan | None, Any] | None = None
         self._asynchronous = bool(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))
         self._say_where_it_starts(past)
-        atexit.register(self.close)
+        _open.add(self)
 
     # ------------------------------------------------------------ around a step
 
@@ -99,7 +107,7 @@ class Recorder:
                 inputs = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list | tuple | dict) else arguments
                 collector.inputs(inputs, names)
             outputs = step(*arguments)
-        with self.guard.contained("adding statistics to a step"), paused():
+        with self._lock, self.guard.contained("adding statistics to a step"), paused():
             self._finish(collector)
         return outputs
 
@@ -108,7 +116,7 @@ class Recorder:
         if not self.guard.alive or self._closed or os.getpid() != self._pid:
             return
         before = self._incidents.bad_steps
-        with self.guard.contained("reading a step"), paused():
+        with self._lock, self.guard.contained("reading a step"), paused():
             plan = self._latest_plan()
             launched = (plan, self._probe.launch(plan))
             if self._asynchronous:
@@ -134,7 +142,7 @@ class Recorder:
         """Hand all that is gathered to the disk."""
         if self._closed or os.getpid() != self._pid:
             return
-        with self.guard.contained("writing steps"):
+        with self._lock, self.guard.contained("writing steps"):
             self._drain_pending()
             self._rows.flush()
         self._writer.flush()
@@ -144,8 +152,8 @@ class Recorder:
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
-        atexit.unregister(self.close)
-        with self.guard.contained("writing the last steps"):
+        _open.discard(self)
+        with self._lock, self.guard.contained("writing the last steps"):
             self._drain_pending()
             self._rows.flush()
             for change in self._incidents.close():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -77,6 +78,7 @@ class WatchedStep:
     def __init__(self, step: Callable[..., Any], recorder: Recorder) -> None:
         functools.update_wrapper(self, step, updated=())
         self._recorder = recorder
+        self._end = weakref.finalize(self, recorder.close)  # also when the process ends
         self._names = _argument_names(step)
         if is_function(step):
             self._step = convert(step, self._run_inside)
@@ -95,7 +97,7 @@ class WatchedStep:
 
     def close(self) -> None:
         """Write what is left and end the recording."""
-        self._recorder.close()
+        self._end()
 
     def __enter__(self) -> WatchedStep:
         return self

@@ -85,7 +85,8 @@ class RunWriter:
             return
         self._closed = True
         self._queue.put(None)
-        self._thread.join(timeout)
+        if threading.current_thread() is not self._thread:  # garbage may be collected in any thread
+            self._thread.join(timeout)
 
     def _put(self, item: Any, size: int, droppable: int = 0) -> None:
         if self._failed or self._closed or os.getpid() != self._pid:
