@@ -1,4 +1,4 @@
-"""A run as the JSON report holds it (DESIGN section 3)."""
+"""A run as the JSON report holds it."""
 
 from __future__ import annotations
 

@@ -10,5 +10,5 @@ from tb_nanwatch.diagnose.strict import dumps
 
 
 def render(document: Document, out: TextIO) -> None:
-    """Write the JSON report (DESIGN section 3) and nothing else."""
+    """Write the JSON report and nothing else."""
     out.write(dumps(report.document(document.logdir, [found.entry for found in document.runs]), indent=2) + "\n")

@@ -20,7 +20,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Cause:
-    """A named cause (DESIGN section 3), how sure the rule is (0 to 1), what it saw, and which remedies follow."""
+    """A named cause, how sure the rule is (0 to 1), what it saw, and which remedies follow."""
 
     name: str
     confidence: float
