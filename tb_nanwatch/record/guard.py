@@ -1,6 +1,6 @@
 """The watcher's own failures stop here: the first one disables it, with one warning, and training goes on.
 
-Only `Exception` is held back. KeyboardInterrupt, SystemExit and the user's own errors pass. With the
+Only `Exception` is held back. KeyboardInterrupt, SystemExit and what is raised on purpose (UsageError) pass. With the
 environment variable TB_NANWATCH_STRICT=1 (the test suite sets it) failures are raised instead.
 """
 
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
+
+from tb_nanwatch.errors import NanWatchError
 
 
 class Guard:
@@ -24,6 +27,8 @@ class Guard:
         """Hold back exceptions of the enclosed code. `doing` completes "failed while ..."."""
         try:
             yield
+        except NanWatchError:
+            raise
         except Exception as error:
             if os.environ.get("TB_NANWATCH_STRICT") == "1":
                 raise
@@ -34,11 +39,11 @@ class Guard:
         if not self.alive:
             return
         self.alive = False
-        warnings.warn(
-            f"tb_nanwatch {reason}. Training goes on unwatched; what was recorded until now can be read.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        message = f"tb_nanwatch {reason}. Training goes on unwatched; what was recorded until now can be read."
+        try:
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+        except RuntimeWarning:  # warnings are errors here, which is for the user's code, not for a failure of ours
+            sys.stderr.write(f"{message}\n")
         if self._on_disable is not None:
             with contextlib.suppress(Exception):
                 self._on_disable(reason)

@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tb_nanwatch.record import collect, functions, policy
+from tb_nanwatch.record.guard import Guard
 
 _lock = threading.Lock()
 _depth = 0
@@ -23,14 +24,15 @@ _undo: list[Callable[[], None]] = []
 
 
 @contextmanager
-def installed() -> Iterator[None]:
-    """Hooks are in place inside; nesting and several threads are fine."""
+def installed(guard: Guard) -> Iterator[None]:
+    """Hooks are in place inside, if they can be; nesting and several threads are fine."""
     global _depth
     with _lock:
         _depth += 1
-        if _depth == 1:
-            _install()
     try:
+        with guard.contained("placing hooks"), _lock:
+            if not _undo:
+                _install()
         yield
     finally:
         with _lock:

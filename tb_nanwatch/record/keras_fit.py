@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from tb_nanwatch.record import options as options_module
+from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.optimizers import is_scaled, scalars_of
 from tb_nanwatch.record.recorder import Recorder
@@ -60,12 +61,12 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
             earlier.close()
         _watchers[model] = weakref.ref(self)
         self._uninstall()  # a fit that ended in an exception of another callback did not say so
-        key = _key(model)
-        if self._recorder is None or not self._recorder.running or not _same(key, self._key):
-            self.close()
-            self._recorder, self._key = self._new_recorder(model), key
-            self._end = weakref.finalize(self, self._recorder.close)  # also when the process ends
-        with self._recorder.guard.contained("beginning to watch a fit"):
+        with Guard().contained("beginning to watch a fit"):
+            key = _key(model)
+            if self._recorder is None or not self._recorder.running or not _same(key, self._key):
+                self.close()
+                self._recorder, self._key = self._new_recorder(model), key
+                self._end = weakref.finalize(self, self._recorder.close)  # also when the process ends
             self._install(model, self._recorder)
 
     def on_train_end(self, logs: Any = None) -> None:

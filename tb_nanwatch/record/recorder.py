@@ -102,7 +102,7 @@ class Recorder:
         if not self.guard.alive or self._closed or os.getpid() != self._pid:
             return step(*arguments)
         collector = Collector(self.names, self.options, self.guard, copies=self._copies)
-        with hooks.installed(), collecting(collector):
+        with hooks.installed(self.guard), collecting(collector):
             with self.guard.contained("reading the inputs of a step"):
                 inputs = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list | tuple | dict) else arguments
                 collector.inputs(inputs, names)
@@ -145,7 +145,7 @@ class Recorder:
         with self._lock, self.guard.contained("writing steps"):
             self._drain_pending()
             self._rows.flush()
-        self._writer.flush()
+            self._writer.flush()
 
     def close(self) -> None:
         """Write what is left and end. Harmless the second time, in a forked child, and after a failure."""
@@ -162,7 +162,8 @@ class Recorder:
                 self._writer.event(
                     Note(self._rows.next_step, "uncounted", f"{self._incidents.uncounted} further incidents, not recorded")
                 )
-        self._writer.close()
+        with self.guard.contained("closing the file"):
+            self._writer.close()
 
     # ------------------------------------------------------------ at trace time
 

@@ -41,6 +41,7 @@ class Segments:
         self._begun = False
         self._paths: list[Path] = []
         self._file: int | None = None
+        self._has_links = False
         self._size = 0
         self._opening = 0  # bytes of header and tables that every segment begins with
         self._number = 0
@@ -84,6 +85,7 @@ class Segments:
         )
         path = self._logdir / name
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o644)
+        self._has_links = os.fstat(self._file).st_nlink > 0  # some network file systems count none
         self._paths.append(path)
         self._size = 0
         now = time.time()
@@ -96,6 +98,8 @@ class Segments:
     def _write(self, data: bytes) -> None:
         if self._file is None:
             raise OSError("the segment file is closed")
+        if self._has_links and os.fstat(self._file).st_nlink == 0:
+            raise FileNotFoundError(f"{self.path} was removed while it was written")
         framed = memoryview(framing.frame(data))
         while framed:
             written = os.write(self._file, framed)
