@@ -53,8 +53,8 @@ class Incidents:
         state = self._without_old_metrics(state)
         state = replace(state, weights_bad_before=self.weights_bad)
         self.weights_bad = not state.weights_finite
-        self._skips = self._skips + 1 if state.skipped else 0
         benign = frozenset(self._benign.tags)
+        self._skips = self._skips + 1 if state.skipped(benign) else 0
         damaged = state.damaged(benign) or self._skips >= SKIPS_ARE_TROUBLE
         if damaged:
             return self._damaged(state, benign)

@@ -62,10 +62,9 @@ class StepState:
             return "activation" in kinds and "gradient" in kinds
         return "gradient" in kinds
 
-    @property
-    def skipped(self) -> bool:
-        """A step that dynamic loss scaling skipped, as it is meant to."""
-        return self.scaled and "gradient" in self.kinds() and not self.damaged()
+    def skipped(self, benign: frozenset[str] = frozenset()) -> bool:
+        """Whether dynamic loss scaling skipped the step, as it is meant to."""
+        return self.scaled and "gradient" in self.kinds() and not self.damaged(benign)
 
 
 @dataclass
