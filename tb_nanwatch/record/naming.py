@@ -67,11 +67,14 @@ class Names:
                 if raw.dtype.is_floating:
                     self.metrics.append(NamedVariable(f"{metric.name}/{_own_name(variable)}", "", "", raw, False))
 
-    def add_module(self, module: Any) -> None:
-        """A tf.Module: variables by attribute path."""
-        for path, variable in module._flatten(predicate=_is_variable, with_path=True):
-            parts = [str(part) for part in path if part not in ("_trainable_variables", "_non_trainable_variables")]
-            self._add_variable(variable, "/".join(parts[:-1]), "", "/".join(parts))
+    def add_module(self, module: Any, prefix: str = "") -> None:
+        """A tf.Module: variables by attribute path, and the Keras layers in it, which are no modules."""
+        for path, found in module._flatten(predicate=lambda v: _is_variable(v) or is_layer(v), with_path=True):
+            parts = [prefix, *(str(part) for part in path)] if prefix else [str(part) for part in path]
+            if is_layer(found):
+                self.add_model(found, self._unique("/".join(parts)))
+            else:
+                self._add_variable(found, "/".join(parts[:-1]), "", "/".join(parts))
 
     def add_variables(self, variables: Iterable[Any]) -> None:
         for variable in variables:
@@ -126,6 +129,11 @@ def handle_of(variable: Any) -> Any:
 
 def _own_name(variable: Any) -> str:
     return str(getattr(variable, "name", "variable")).split(":")[0]
+
+
+def is_layer(value: Any) -> bool:
+    """Whether this is a Keras layer or model, of Keras 3 or 2."""
+    return hasattr(value, "weights") and hasattr(value, "call")
 
 
 def _is_variable(value: Any) -> bool:

@@ -16,7 +16,7 @@ from tb_nanwatch.errors import UsageError
 from tb_nanwatch.record import collect, kernels
 from tb_nanwatch.record import options as options_module
 from tb_nanwatch.record.functions import convert, is_function
-from tb_nanwatch.record.naming import Names
+from tb_nanwatch.record.naming import Names, is_layer
 from tb_nanwatch.record.optimizers import is_scaled, scalars_of
 from tb_nanwatch.record.recorder import Recorder
 
@@ -53,13 +53,13 @@ def watch(
         )
     names = Names()
     models = _several(model)
-    for one in models:
-        _add(names, one, prefix=getattr(one, "name", "") if len(models) > 1 else "")
+    for label, one in models:
+        _add(names, one, prefix=label if len(models) > 1 else "")
     if variables is not None:
         names.add_variables(list(variables))
     if not names.variables:
         raise UsageError("nothing to watch: pass model= (a built Keras model or a tf.Module) or variables=[...]")
-    first = next(iter(_several(optimizer)), None)
+    first = next((one for _, one in _several(optimizer)), None)
     recorder = Recorder(logdir, checked, names, scalars_of(first), "watch", scaled=is_scaled(first))
     return WatchedStep(step, recorder)
 
@@ -112,19 +112,19 @@ class WatchedStep:
         return self._recorder.run_step(lambda *_: step(*args, **kwargs), (*args, *kwargs.values()), names)
 
 
-def _several(value: Any) -> list[Any]:
-    if value is None:
-        return []
+def _several(value: Any) -> list[tuple[str, Any]]:
+    """(label, object) of one or several: the keys of a dict, else the objects' own names."""
     if isinstance(value, dict):
-        return list(value.values())
-    return list(value) if isinstance(value, list | tuple) else [value]
+        return [(str(key), one) for key, one in value.items()]
+    several = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    return [(str(getattr(one, "name", "")), one) for one in several]
 
 
 def _add(names: Names, model: Any, prefix: str) -> None:
-    if hasattr(model, "weights") and hasattr(model, "call"):
+    if is_layer(model):
         names.add_model(model, prefix)
     elif isinstance(model, tf.Module):
-        names.add_module(model)
+        names.add_module(model, prefix)
     else:
         raise UsageError(
             f"model= takes a Keras model or a tf.Module, not {type(model).__name__}; use variables=[...] for bare variables"
