@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tb_nanwatch.record import functions, kernels
+from tb_nanwatch.record import kernels, own
 from tb_nanwatch.record.options import Options
 
 CLOSE_LOOKS: Final = 16  # steps in a row in trouble that are counted exactly; after that every `every`-th
@@ -84,7 +84,8 @@ class DeviceSide:
     def write(self, plan: Plan, tensors: Sequence[Any], losses: Sequence[Any]) -> None:
         """Add the ops that measure `tensors` and write the row, at the end of the graph being traced."""
         cheap = kernels.finite_flag if plan.compiled else kernels.sum_of_squares
-        numbers = [tf.cast(cheap(t), tf.float64) for t in tensors] + [_mean(loss) for loss in losses]
+        cheaply = [tf.cast(cheap(t), tf.float64) for t in tensors]
+        numbers = cheaply + [_mean(loss) for loss in losses]
         row = tf.stack(numbers) if numbers else tf.zeros([0], tf.float64)
         with tf.control_dependencies([row]):  # a step that fails on the way, as at the end of the data, is none
             clock = self.clock.read_value()
@@ -98,14 +99,13 @@ class DeviceSide:
         _put(plan.kinds, slot, tf.constant(NOTHING, tf.int64))
 
         def look_closer() -> Any:
-            _put(plan.stats, slot, tf.stack([tf.cast(kernels.exact_statistics(t), tf.float64) for t in tensors]))
+            _put(plan.stats, slot, tf.stack([kernels.exact_statistics(t) for t in tensors]))
             _put(plan.kinds, slot, tf.constant(CLOSE_LOOK, tf.int64))
             return tf.constant(True)
 
         def group(number: int) -> Callable[[], Any]:
             def look() -> Any:
-                members = plan.groups[number]
-                taken = {i: tf.cast(kernels.statistics(tensors[i]), tf.float64) for i in members}
+                taken = {i: kernels.statistics(tensors[i]) for i in plan.groups[number]}
                 nothing = tf.zeros([kernels.COLUMNS], tf.float64)
                 _put(plan.stats, slot, tf.stack([taken.get(i, nothing) for i in range(len(tensors))]))
                 _put(plan.kinds, slot, tf.constant(ALL_GROUPS + number, tf.int64))
@@ -113,17 +113,25 @@ class DeviceSide:
 
             return look
 
-        def regular() -> Any:
-            if plan.compiled:
-                used = [n for n, members in enumerate(plan.groups) if members]
-                branches = {n: group(n) for n in used}
-                return tf.switch_case(tf.cast(turn, tf.int32), branches, default=lambda: tf.constant(False))
-            return tf.cond(tf.equal(turn, 0), group(0), lambda: tf.constant(False))
+        def in_turn() -> Any:
+            branches = {n: group(n) for n, members in enumerate(plan.groups) if members}
+            return tf.switch_case(tf.cast(turn, tf.int32), branches, default=lambda: tf.constant(False))
 
-        if tensors:
-            tf.cond(closer, look_closer, regular)
-        with tf.control_dependencies([row]):
-            self.which.assign(plan.index)
+        def look_at_all() -> Any:
+            statistics = [kernels.statistics(t, squares) for t, squares in zip(tensors, cheaply, strict=True)]
+            _put(plan.stats, slot, tf.stack(statistics))
+            _put(plan.kinds, slot, tf.constant(ALL_GROUPS, tf.int64))
+            return tf.constant(True)
+
+        if tensors and plan.compiled:
+            tf.cond(closer, look_closer, in_turn)
+        elif tensors:  # one cond around both: a tensor that a cond may need is a tensor kept
+            tf.cond(
+                tf.logical_or(closer, tf.equal(turn, 0)),
+                lambda: tf.cond(closer, look_closer, look_at_all),
+                lambda: tf.constant(False),
+            )
+        self.which.assign(plan.index)
         self.clock.assign(clock + 1)
 
     def write_eagerly(self, plan: Plan, tensors: Sequence[Any], losses: Sequence[Any]) -> None:
@@ -131,7 +139,7 @@ class DeviceSide:
         if plan.measure is None:
             count = len(tensors)
             signature = [tf.TensorSpec([None] * t.shape.rank, t.dtype) for t in (*tensors, *losses)]
-            plan.measure = functions.own(
+            plan.measure = own.function(
                 lambda *values: self.write(plan, values[:count], values[count:]), input_signature=signature
             )
         plan.measure(*tensors, *losses)

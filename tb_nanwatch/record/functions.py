@@ -83,10 +83,3 @@ def _converted(function: Any) -> Callable[..., Any]:
             return api.converted_call(python_function, args, kwargs, options=options)
 
     return body
-
-
-def own(python_function: Callable[..., Any], **settings: Any) -> Any:
-    """A tf.function of the recorder itself; TensorFlow shall not tell users of its tracing."""
-    function = tf.function(python_function, autograph=False, **settings)
-    function._omit_frequent_tracing_warning = True
-    return function

@@ -4,21 +4,32 @@ Two kinds. A *cheap number* of every tensor at every step, which is finite exact
 the sum of squares on ordinary kernels; under XLA on a CPU, where reductions run at a quarter of the memory's speed
 but matrix products do not, the sum of a product with ones. And *statistics*, nine numbers, taken now and then.
 
-Statistics columns: NORM, MAX_ABS, MEAN (all over finite elements), ZERO and SUBNORMAL share, and the counts
-NAN, POS_INF, NEG_INF and SIZE, in elements.
+The columns of the statistics are those of `stats.measures`, which says in numpy what each of them is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import tensorflow as tf
 
-NORM, MAX_ABS, MEAN, ZERO, SUBNORMAL, NAN, POS_INF, NEG_INF, SIZE = range(9)
-COLUMNS: Final = 9
+from tb_nanwatch.record import own
+from tb_nanwatch.stats.measures import COLUMNS as COLUMNS
+from tb_nanwatch.stats.measures import (
+    MAX_ABS,
+    MEAN,
+    NAN,
+    NEG_INF,
+    NORM,
+    POS_INF,
+    SAMPLE,
+    SIZE,
+    SUBNORMAL,
+    TINY_SQUARES,
+    ZERO,
+)
 
-SAMPLE: Final = 1 << 16  # elements from which the two shares are estimated, half of it at least
-SHARE_ERROR: Final = 0.0055  # two standard deviations of an estimated share, at worst
 SMALL: Final = 4096  # below this many elements a plain reduction is as fast as a product
 
 # bit pattern type, everything but the sign bit, smallest normal number
@@ -62,17 +73,45 @@ def finite_flag(x: Any) -> Any:
     return tf.reduce_sum(tf.matmul(tf.ones([1, tf.shape(rows)[0]], x.dtype), rows))
 
 
-def statistics(x: Any) -> Any:
-    """float64[COLUMNS] of a tensor known to be finite, its squares too."""
-    wide = _wide(x)
-    size = _number(tf.size(x))
-    zero, subnormal = _shares(x)
+def statistics(x: Any, squares: Any = None) -> Any:
+    """float64[COLUMNS] of a tensor known to be finite, its squares too; `squares` is their sum where it is known.
+
+    Two passes over the tensor; the mean and the shares come from SAMPLE elements if there are more.
+    """
+    squares = sum_of_squares(x) if squares is None else squares
+    return _traced_once("statistics", _statistics, x.dtype, 1)(tf.reshape(x, [-1]), _number(squares))
+
+
+def exact_statistics(x: Any) -> Any:
+    """float64[COLUMNS] of any tensor: counts exact, the rest over its finite elements, without overflow."""
+    return _traced_once("exact", _exact_statistics, x.dtype, 0)(tf.reshape(x, [-1]))
+
+
+_traced: dict[Any, Any] = {}
+
+
+def _traced_once(name: str, kernel: Callable[..., Any], dtype: Any, numbers: int) -> Any:
+    """The kernel as a tf.function of a flat tensor: a step with hundreds of tensors is then traced in seconds."""
+    if (name, dtype) not in _traced:
+        signature = [tf.TensorSpec([None], dtype)] + [tf.TensorSpec([], tf.float64)] * numbers
+        _traced[name, dtype] = own.function(kernel, input_signature=signature)
+    return _traced[name, dtype]
+
+
+def _statistics(flat: Any, squares: Any) -> Any:
+    values = _wide(flat)
+    sample = _sample(flat)
+    largest = tf.maximum(tf.maximum(tf.reduce_max(values), -tf.reduce_min(values)), 0)  # of an empty one, too
+    zero, subnormal = _shares(sample)
     none = tf.zeros([], tf.float64)
+    in_sample, size = _number(tf.maximum(tf.size(sample), 1)), _number(tf.size(flat))
+    scaled = tf.math.divide_no_nan(_wide(sample), largest)
+    from_sample = _number(largest) * tf.sqrt(_number(tf.reduce_sum(scaled * scaled)) * size / in_sample)
     return tf.stack(
         [
-            tf.sqrt(_number(sum_of_squares(x))),
-            _number(tf.maximum(tf.reduce_max(wide), -tf.reduce_min(wide))),
-            tf.math.divide_no_nan(_number(tf.reduce_sum(wide)), size),
+            tf.where(squares < TINY_SQUARES, from_sample, tf.sqrt(squares)),
+            _number(largest),
+            _number(tf.reduce_sum(_wide(sample))) / in_sample,
             zero,
             subnormal,
             none,
@@ -83,15 +122,14 @@ def statistics(x: Any) -> Any:
     )
 
 
-def exact_statistics(x: Any) -> Any:
-    """float64[COLUMNS] of any tensor: counts exact, the rest over its finite elements, without overflow."""
-    wide = _wide(x)
-    finite = tf.math.is_finite(wide)
-    kept = tf.where(finite, wide, tf.zeros_like(wide))
-    largest = tf.reduce_max(tf.concat([tf.reshape(tf.abs(kept), [-1]), tf.zeros([1], wide.dtype)], 0))
+def _exact_statistics(flat: Any) -> Any:
+    values = _wide(flat)
+    finite = tf.math.is_finite(values)
+    kept = tf.where(finite, values, tf.zeros_like(values))
+    largest = tf.reduce_max(tf.concat([tf.abs(kept), tf.zeros([1], values.dtype)], 0))
     scaled = tf.math.divide_no_nan(kept, largest)
     max_abs = _number(largest)
-    zero, subnormal = _shares(x)
+    zero, subnormal = _shares(flat)
     return tf.stack(
         [
             tf.minimum(max_abs * tf.sqrt(_number(tf.reduce_sum(scaled * scaled))), tf.float64.max),
@@ -99,8 +137,8 @@ def exact_statistics(x: Any) -> Any:
             max_abs * tf.math.divide_no_nan(_number(tf.reduce_sum(scaled)), _count(finite)),
             zero,
             subnormal,
-            *(_count(mask) for mask in _masks(x)),
-            _number(tf.size(x)),
+            *(_count(mask) for mask in _masks(flat)),
+            _number(tf.size(flat)),
         ]
     )
 
@@ -119,10 +157,10 @@ def _count(mask: Any) -> Any:
     return _number(tf.math.count_nonzero(mask))
 
 
-def _shares(x: Any) -> tuple[Any, Any]:
+def _shares(flat: Any) -> tuple[Any, Any]:
     """Shares of zeros and of subnormals, from bit patterns: CPU kernels flush subnormals before comparing."""
-    integers, magnitude, smallest_normal = _BITS[x.dtype]
-    bits = tf.bitwise.bitwise_and(tf.bitcast(_sample(tf.reshape(x, [-1])), integers), magnitude)
+    integers, magnitude, smallest_normal = _BITS[flat.dtype]
+    bits = tf.bitwise.bitwise_and(tf.bitcast(flat, integers), magnitude)
     size = _number(tf.maximum(tf.size(bits), 1))
     zeros = _count(tf.equal(bits, 0))
     return zeros / size, (_count(bits < smallest_normal) - zeros) / size
@@ -130,7 +168,4 @@ def _shares(x: Any) -> tuple[Any, Any]:
 
 def _sample(flat: Any) -> Any:
     """Every n-th element, n odd so that it does not march in step with channels in powers of two."""
-    size = flat.shape.num_elements()
-    if size is None:
-        return flat[:: tf.bitwise.bitwise_or(tf.size(flat) // SAMPLE, 1)]
-    return flat if size <= SAMPLE else flat[:: (size // SAMPLE) | 1]
+    return flat[:: tf.bitwise.bitwise_or(tf.size(flat) // SAMPLE, 1)]

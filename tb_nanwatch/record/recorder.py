@@ -29,7 +29,7 @@ from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.incidents import Change, Incidents
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.options import Options
-from tb_nanwatch.record.probe import Probe, Scalars
+from tb_nanwatch.record.probe import Launched, Probe, Scalars
 from tb_nanwatch.record.rows import StepRows
 from tb_nanwatch.record.writer import RunWriter
 
@@ -85,13 +85,11 @@ class Recorder:
         self._weights = [v for v in names.variables if options.wants(v.name, v.layer)]
         poisoned = any(not tf.reduce_all(tf.math.is_finite(v.variable)) for v in self._weights)
         self._incidents = Incidents(options.on_nonfinite, past.next_incident, weights_bad=poisoned)
-        self._probe = Probe(self._device, self._weights, names.metrics, scalars)
-        scale = scalars.current_loss_scale()
-        self._rows = StepRows(
-            self._writer, self._device, self._probe, self.options, self._weight_infos, scale, self.first_step
-        )
-        self._pending: tuple[Plan | None, Any] | None = None
         self._asynchronous = bool(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))
+        self._probe = Probe(self._device, self._weights, names.metrics, scalars, on_cpu=not self._asynchronous)
+        scale = scalars.current_loss_scale()
+        self._rows = StepRows(self._writer, self._probe, self._weight_infos, scale, self.first_step)
+        self._pending: Launched | None = None
         self._say_where_it_starts(past)
         _open.add(self)
 
@@ -118,11 +116,11 @@ class Recorder:
         before = self._incidents.bad_steps
         with self._lock, self.guard.contained("reading a step"), paused():
             plan = self._latest_plan()
-            launched = (plan, self._probe.launch(plan))
+            launched: Launched | None = self._probe.launch(plan)
             if self._asynchronous:
-                launched, self._pending = self._pending, launched  # type: ignore[assignment]
+                launched, self._pending = self._pending, launched
             if launched is not None:
-                self._take_all(*launched)
+                self._take_all(launched)
         bad = self._incidents.bad_steps > before
         self.stop_requested = bad and self.options.on_nonfinite == "stop"
         if bad and self.options.on_nonfinite == "raise":
@@ -246,8 +244,8 @@ class Recorder:
         plans = self._device.plans
         return plans[0] if len(plans) == 1 else plans[int(self._device.which.numpy())] if plans else None
 
-    def _take_all(self, plan: Plan | None, launched: Any) -> None:
-        for reading in self._probe.arrive(plan, launched):
+    def _take_all(self, launched: Launched) -> None:
+        for reading in self._probe.arrive(launched):
             state = self._rows.add(reading, self.first_step, self._by_id, self._scaled)
             for change in self._incidents.follow(state):
                 self._tell(change)
@@ -262,7 +260,7 @@ class Recorder:
     def _drain_pending(self) -> None:
         if self._pending is not None and self.guard.alive:
             pending, self._pending = self._pending, None
-            self._take_all(*pending)
+            self._take_all(pending)
 
     # ------------------------------------------------------------ beginnings and ends
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -12,13 +13,13 @@ from tb_nanwatch.format import magnitude
 from tb_nanwatch.format.records import Counts, CountsRow, FullBlock, TensorInfo
 from tb_nanwatch.record import kernels
 from tb_nanwatch.record.blocks import Rows
-from tb_nanwatch.record.device import ALL_GROUPS, CLOSE_LOOK, NOTHING, DeviceSide, Plan
+from tb_nanwatch.record.device import ALL_GROUPS, CLOSE_LOOK, NOTHING, Plan
 from tb_nanwatch.record.judge import Bad, StepState
-from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.probe import Probe, Reading
 from tb_nanwatch.record.writer import RunWriter
 
 BATCH: Final = 32  # steps handed to the writer at once
+TINY: Final = 1e-15  # norms below it
 FIRST_UPDATE_ID: Final = 1 << 20  # update tensors: this plus the weight's id
 LEARNING_RATE, LOSS_SCALE, METRICS = (1 << 21) + 1, (1 << 21) + 2, (1 << 21) + 3
 
@@ -29,9 +30,7 @@ class StepRows:
     def __init__(
         self,
         writer: RunWriter,
-        device: DeviceSide,
         probe: Probe,
-        options: Options,
         weight_infos: Callable[[], list[TensorInfo]],
         loss_scale: float = float("nan"),
         first_step: int = 0,
@@ -39,14 +38,11 @@ class StepRows:
         self.next_step = first_step
         self._scale = loss_scale
         self._writer = writer
-        self._device = device
         self._probe = probe
-        self._every = options.every
         self._weight_infos = weight_infos
-        self._steps: list[tuple[int, float, int]] = []
-        self._norms: list[Any] = []
-        self._scalars: list[Any] = []
-        self._columns: Any = None
+        self._kept: list[_Kept] = []
+        self._by_plan: dict[int, Columns] = {}
+        self._columns: Columns | None = None
         self._weights_bad: frozenset[int] = frozenset()  # their numbers
         self._metric = TensorInfo(METRICS, "metric", "metrics")
 
@@ -76,97 +72,106 @@ class StepRows:
         """Take in one step; returns what there is to judge."""
         step = first_step + reading.clock
         self.next_step = step + 1
-        weights = self._weight_infos() if reading.weights is not None else []
-        plan = reading.plan
-        ids = list(plan.ids) if plan is not None else []
-        losses = list(plan.scalar_ids) if plan is not None else []
+        columns = self._columns_of(reading, infos)
         row = reading.row if reading.row is not None else np.zeros(0)
-        squares = np.concatenate([row[: len(ids)], reading.weights if reading.weights is not None else []])
-        factors = self._unscaling(ids, len(weights), infos, reading)
-        codes = magnitude.encode(np.sqrt(np.abs(squares)) * factors)  # where they are flags, any sign occurs
-        if plan is not None and plan.compiled:  # cheap numbers are flags there, not norms
-            codes[: len(ids)] = np.where(np.isfinite(row[: len(ids)]), magnitude.NOT_MEASURED, magnitude.NONFINITE_UNKNOWN)
-        codes[np.isinf(squares)] = magnitude.NONFINITE_UNKNOWN  # infinite elements, or squares that overflow
-        counts = self._look(reading, step, ids, weights, codes, factors)
-        values = row[len(ids) :]
-        updates = self._update_codes(reading, weights)
-        columns = (
-            np.array([*ids, *(w.id for w in weights), *(FIRST_UPDATE_ID + w.id for w in weights if w.trainable)], np.int64),
-            np.array([*losses, LEARNING_RATE, LOSS_SCALE], np.int64),
-        )
-        self._keep(step, reading, columns, np.concatenate([codes, updates]), values)
-        order = [*(infos[i] for i in ids), *weights]
-        bad = [Bad(order[i], counts.get(order[i].id, Counts())) for i in np.flatnonzero(magnitude.to_bits(codes))]
-        bad += [Bad(infos[i], _counts_of(value)) for i, value in zip(losses, values, strict=True) if not np.isfinite(value)]
-        if not reading.metrics_finite:
-            bad.append(Bad(self._metric))
-        finite = frozenset(
-            infos[i].name for i, code in zip(ids, codes, strict=False) if infos[i].kind == "gradient" and not magnitude.to_bits(code)
-        )
-        return StepState(step, tuple(bad), scaled, finite)
+        measured = len(columns.ids)
+        weights = reading.weights if reading.weights is not None else np.zeros(0)
+        norms = np.sqrt(np.abs(np.concatenate([row[:measured], weights])))  # of flags, any sign occurs
+        scale, self._scale = self._scale, reading.loss_scale
+        if scale > 0 and scale != 1:  # gradients carry the loss scale that the step began with
+            norms[columns.gradients] /= scale
+        values = row[measured:]
+        if reading.plain:  # nearly every step: encoded with others, when the batch is full
+            self._keep(step, reading, columns, norms, None, values)
+            return StepState(step, (), scaled)
+        codes = magnitude.encode(norms)
+        if columns.compiled:  # cheap numbers are flags there, not norms
+            codes[:measured] = np.where(np.isfinite(row[:measured]), magnitude.NOT_MEASURED, magnitude.NONFINITE_UNKNOWN)
+        codes[np.isinf(norms)] = magnitude.NONFINITE_UNKNOWN  # infinite elements, or squares that overflow
+        counts = self._look(reading, step, columns, codes, scale)
+        self._keep(step, reading, columns, norms, codes, values)
+        return StepState(step, self._bad(reading, columns, codes, counts, values), scaled, columns.finite(codes))
 
     def flush(self) -> None:
         """Hand what is gathered to the writer."""
-        if not self._steps:
+        if not self._kept or self._columns is None:
             return
-        steps, times, iterations = (np.array(column) for column in zip(*self._steps, strict=True))
+        kept, self._kept = self._kept, []
+        codes = magnitude.encode(np.stack([k.norms for k in kept]))
+        codes[self._columns.tiny & (codes == magnitude.ZERO)] = magnitude.NOT_MEASURED  # their squares underflow
+        if self._columns.compiled:
+            codes[:, : len(self._columns.ids)] = magnitude.NOT_MEASURED
+        for number, k in enumerate(kept):
+            if k.codes is not None:
+                codes[number] = k.codes
+        updates = np.stack([self._columns.no_updates if k.updates is None else magnitude.encode(k.updates) for k in kept])
         self._writer.rows(
             Rows(
-                steps.astype(np.int64),
-                times.astype(np.float64),
-                iterations.astype(np.int64),
-                self._columns[0],
-                np.stack(self._norms),
-                self._columns[1],
-                _as_float32(np.stack(self._scalars)),
+                np.array([k.step for k in kept], np.int64),
+                np.array([k.wall_time for k in kept], np.float64),
+                np.array([k.iterations for k in kept], np.int64),
+                self._columns.norm_ids,
+                np.concatenate([codes, updates], axis=1),
+                self._columns.scalar_ids,
+                _as_float32(np.stack([k.scalars for k in kept])),
             )
         )
-        self._steps, self._norms, self._scalars = [], [], []
 
     # ------------------------------------------------------------
 
-    def _keep(self, step: int, reading: Reading, columns: Any, codes: Any, values: Any) -> None:
-        if self._columns is not None and not all(map(np.array_equal, columns, self._columns)):
+    def _columns_of(self, reading: Reading, infos: Mapping[int, TensorInfo]) -> Columns:
+        key = -1 if reading.plan is None else reading.plan.index
+        if key not in self._by_plan:
+            weights = self._weight_infos() if reading.weights is not None else []
+            self._by_plan[key] = Columns.of(reading.plan, weights, infos)
+        return self._by_plan[key]
+
+    def _keep(self, step: int, reading: Reading, columns: Columns, norms: Any, codes: Any, values: Any) -> None:
+        if self._columns is not columns:
             self.flush()
         self._columns = columns
-        self._steps.append((step, time.time(), reading.iterations))
-        self._norms.append(codes)
-        self._scalars.append(np.array([*values, reading.learning_rate, reading.loss_scale]))
-        if len(self._steps) >= BATCH:
+        scalars = np.array([*values, reading.learning_rate, reading.loss_scale])
+        self._kept.append(_Kept(step, time.time(), reading.iterations, norms, codes, scalars, reading.update_norms))
+        if len(self._kept) >= BATCH:
             self.flush()
 
-    def _unscaling(self, ids: list[int], weights: int, infos: Mapping[int, TensorInfo], reading: Reading) -> Any:
-        """What to multiply magnitudes with: gradients carry the loss scale that the step began with."""
-        factors = np.ones(len(ids) + weights)
-        if np.isfinite(self._scale) and self._scale > 0:
-            factors[[n for n, i in enumerate(ids) if infos[i].kind == "gradient"]] = 1 / self._scale
-        self._scale = reading.loss_scale
-        return factors
+    def _bad(self, reading: Reading, columns: Columns, codes: Any, counts: Mapping[int, Counts], values: Any) -> tuple[Bad, ...]:
+        bad = [
+            Bad(columns.infos[i], counts.get(columns.infos[i].id, Counts()))
+            for i in np.flatnonzero(magnitude.to_bits(codes))
+        ]
+        bad += [Bad(i, _counts_of(v)) for i, v in zip(columns.losses, values, strict=True) if not np.isfinite(v)]
+        if not reading.metrics_finite:
+            bad.append(Bad(self._metric))
+        return tuple(bad)
 
-    def _look(
-        self, reading: Reading, step: int, ids: list[int], weights: list[TensorInfo], codes: Any, factors: Any
-    ) -> dict[int, Counts]:
+    def _look(self, reading: Reading, step: int, columns: Columns, codes: Any, scale: float) -> dict[int, Counts]:
         """Take the step's statistics where there are any; corrects `codes` in place, returns exact counts."""
         plan, counts = reading.plan, {}
+        measured = len(columns.ids)
         if plan is not None and reading.kind != NOTHING:
             stats = self._probe.statistics(plan, reading.clock)
-            stats[:, [kernels.NORM, kernels.MAX_ABS, kernels.MEAN]] *= factors[: len(ids), None]
+            if scale > 0 and scale != 1:
+                stats[np.ix_(columns.gradients, [kernels.NORM, kernels.MAX_ABS, kernels.MEAN])] /= scale
             members = _members(plan, reading.kind)
             if reading.kind == CLOSE_LOOK:
-                counts = _correct(codes[: len(ids)], stats, [plan.ids[i] for i in members])
-            elif plan.compiled:
-                codes[members] = magnitude.encode(stats[members, kernels.NORM])
-            self._full(step, np.array([plan.ids[i] for i in members], np.int64), stats[members])
-        flagged = _flagged(codes[len(ids) :])
-        full = reading.clock % self._every == 0
+                counts = _correct(codes[:measured], stats, columns.ids)
+            else:
+                columns.tiny[members] = (stats[members, kernels.MAX_ABS] > 0) & (stats[members, kernels.NORM] < TINY)
+                if plan.compiled or columns.tiny.any():
+                    codes[members] = magnitude.encode(stats[members, kernels.NORM])
+            self._full(step, columns.ids[members], stats[members])
+        weights = columns.weight_ids
+        flagged = _flagged(codes[measured:])
         # Weights that stay NaN are counted when they turn, and then with the full statistics only. Those whose squares
         # overflow are flagged too: counting finds them finite, so that they are counted at every step.
-        if len(weights) and (full or flagged != self._weights_bad):
-            stats = self._probe.weight_statistics(exact=bool(flagged))
-            if flagged:
-                counts |= _correct(codes[len(ids) :], stats, [w.id for w in weights])
-            self._full(step, np.array([w.id for w in weights], np.int64), stats)
-            self._weights_bad = _flagged(codes[len(ids) :])
+        if len(weights) and flagged and (reading.weight_statistics is not None or flagged != self._weights_bad):
+            stats = self._probe.weights.exact_statistics()
+            counts |= _correct(codes[measured:], stats, weights)
+            self._full(step, weights, stats)
+        elif len(weights) and reading.weight_statistics is not None:
+            self._full(step, weights, reading.weight_statistics)
+        self._weights_bad = _flagged(codes[measured:])
         if counts:
             self._writer.event(CountsRow(step, counts))
         return counts
@@ -184,17 +189,56 @@ class StepRows:
                 )
             )
 
-    def _update_codes(self, reading: Reading, weights: list[TensorInfo]) -> Any:
-        """Norms of the updates at full steps; the step before one keeps a copy of the weights."""
-        trainable = sum(w.trainable for w in weights)
-        codes = np.zeros(trainable, np.uint16)
-        if trainable and reading.clock % self._every == 0:
-            norms = self._probe.update_norms()
-            if norms is not None:
-                codes = magnitude.encode(norms)
-        if trainable and (reading.clock + 1) % self._every == 0:
-            self._probe.remember_weights()
-        return codes
+
+@dataclass(frozen=True)
+class Columns:
+    """What the rows of one plan consist of. ids int64[m] of its tensors; weight_ids int64[w] of the weights read by the host."""
+
+    ids: Any
+    weight_ids: Any
+    infos: tuple[TensorInfo, ...]  # of both
+    losses: tuple[TensorInfo, ...]
+    gradients: Any  # positions
+    norm_ids: Any
+    scalar_ids: Any
+    no_updates: Any
+    tiny: Any  # bool[m + w], kept up to date: norms so small that their squares may underflow
+    compiled: bool
+
+    @classmethod
+    def of(cls, plan: Plan | None, weights: Sequence[TensorInfo], infos: Mapping[int, TensorInfo]) -> Columns:
+        ids = list(plan.ids) if plan is not None else []
+        losses = list(plan.scalar_ids) if plan is not None else []
+        updates = [FIRST_UPDATE_ID + w.id for w in weights if w.trainable]
+        return cls(
+            np.array(ids, np.int64),
+            np.array([w.id for w in weights], np.int64),
+            (*(infos[i] for i in ids), *weights),
+            tuple(infos[i] for i in losses),
+            np.array([n for n, i in enumerate(ids) if infos[i].kind == "gradient"], np.int64),
+            np.array([*ids, *(w.id for w in weights), *updates], np.int64),
+            np.array([*losses, LEARNING_RATE, LOSS_SCALE], np.int64),
+            np.zeros(len(updates), np.uint16),
+            np.zeros(len(ids) + len(weights), bool),
+            plan is not None and plan.compiled,
+        )
+
+    def finite(self, codes: Any) -> frozenset[str]:
+        """Names of the variables whose gradient was read and found finite."""
+        return frozenset(self.infos[n].name for n in self.gradients if not magnitude.to_bits(codes[n]))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A step that waits to be written. codes are given where they are not simply those of the norms."""
+
+    step: int
+    wall_time: float
+    iterations: int
+    norms: Any
+    codes: Any
+    scalars: Any
+    updates: Any
 
 
 def _members(plan: Plan, kind: int) -> list[int]:
@@ -205,13 +249,13 @@ def _flagged(codes: Any) -> frozenset[int]:
     return frozenset(np.flatnonzero(magnitude.to_bits(codes)).tolist())
 
 
-def _correct(codes: Any, stats: Any, ids: list[int]) -> dict[int, Counts]:
+def _correct(codes: Any, stats: Any, ids: Any) -> dict[int, Counts]:
     """Put exact states and norms into `codes`; counts of the tensors that are not finite."""
     bad = stats[:, [kernels.NAN, kernels.POS_INF, kernels.NEG_INF]] > 0
     bits = bad @ np.array([magnitude.NAN, magnitude.POS_INF, magnitude.NEG_INF])
     codes[:] = np.where(bits > 0, magnitude.from_bits(bits), magnitude.encode(stats[:, kernels.NORM]))
     columns = [kernels.NAN, kernels.POS_INF, kernels.NEG_INF, kernels.SIZE]
-    return {ids[i]: Counts(*(int(n) for n in stats[i, columns])) for i in np.flatnonzero(bits)}
+    return {int(ids[i]): Counts(*(int(n) for n in stats[i, columns])) for i in np.flatnonzero(bits)}
 
 
 def _as_float32(values: Any) -> Any:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tb_nanwatch.record import kernels
-from tb_nanwatch.stats import dtypes
+from tb_nanwatch.stats import dtypes, measures
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 SHAPES = ((0,), (), (1,), (7,), (3, 5), (0, 4), (80, 64), (70, 63))  # the last two: both products of `finite_flag`
@@ -159,8 +159,8 @@ def test_sampled_shares_are_within_their_error(how: str, size: int) -> None:
     array[rng.random(size) < 0.1] = 1e-41
     expected = reference(array)
     for columns in run(how, array)[:2]:
-        assert columns[kernels.ZERO] == pytest.approx(expected["zero"], abs=kernels.SHARE_ERROR * 1.5)
-        assert columns[kernels.SUBNORMAL] == pytest.approx(expected["subnormal"], abs=kernels.SHARE_ERROR * 1.5)
+        assert columns[kernels.ZERO] == pytest.approx(expected["zero"], abs=measures.SHARE_ERROR * 1.5)
+        assert columns[kernels.SUBNORMAL] == pytest.approx(expected["subnormal"], abs=measures.SHARE_ERROR * 1.5)
 
 
 @pytest.mark.parametrize("jit", [False, True])
