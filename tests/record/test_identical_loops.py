@@ -83,8 +83,6 @@ def train(style: str, poisoned: bool, logdir: Path | None) -> list[bytes]:
 
 
 @pytest.mark.parametrize("poisoned", [False, True], ids=["finite", "poisoned"])
-@pytest.mark.parametrize(
-    "style", ["eager", "function", "xla", "signature", "nested", "nested_xla", "loss_function"]
-)
+@pytest.mark.parametrize("style", ["eager", "function", "xla", "signature", "nested", "nested_xla", "loss_function"])
 def test_loop_is_bit_identical(style: str, poisoned: bool, tmp_path: Path) -> None:
     assert train(style, poisoned, None) == train(style, poisoned, tmp_path / "run")
