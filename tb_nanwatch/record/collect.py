@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tb_nanwatch.record import kernels
@@ -59,6 +60,8 @@ class Collector:
     def inputs(self, structure: Any, names: list[str] | None = None) -> None:
         """The arguments of a step, or a batch as (x, y, sample_weight)."""
         for path, value in _leaves(structure, names):
+            if self._graph is None and isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                value = tf.convert_to_tensor(value)
             tensor = kernels.measurable(value)
             if tensor is not None:
                 self._add("input", path, "", "", tensor)
@@ -244,4 +247,3 @@ def _prefixed(prefix: str, part: Any) -> list[tuple[str, Any]]:
     if isinstance(part, dict | list | tuple):
         return [(f"{prefix}/{path}", value) for path, value in _leaves(part, None)]
     return [(prefix, part)]
-

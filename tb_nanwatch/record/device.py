@@ -12,7 +12,7 @@ A scatter writes the slot: a strided slice at a variable index would make XLA co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import tensorflow as tf
@@ -42,7 +42,7 @@ class Plan:
     rows: Any
     stats: Any
     kinds: Any
-    measure: Callable[..., Any] | None = None  # for eager steps: `DeviceSide.write` as a tf.function
+    measures: dict[Any, Callable[..., Any]] = field(default_factory=dict)  # for eager steps: `write` as tf.functions
 
 
 class DeviceSide:
@@ -94,14 +94,14 @@ class DeviceSide:
         suspect = tf.logical_not(tf.reduce_all(tf.math.is_finite(row)))
         streak = self.streak.read_value()
         closer = tf.logical_and(suspect, tf.logical_or(streak < CLOSE_LOOKS, tf.equal(turn, 0)))
-        self.streak.assign(tf.where(suspect, streak + 1, tf.zeros_like(streak)))
         _put(plan.rows, slot, row)
         _put(plan.kinds, slot, tf.constant(NOTHING, tf.int64))
 
         def look_closer() -> Any:
-            _put(plan.stats, slot, tf.stack([kernels.exact_statistics(t) for t in tensors]))
+            statistics = tf.stack([kernels.exact_statistics(t) for t in tensors])
+            _put(plan.stats, slot, statistics)
             _put(plan.kinds, slot, tf.constant(CLOSE_LOOK, tf.int64))
-            return tf.constant(True)
+            return tf.reduce_any(statistics[:, kernels.NAN : kernels.NEG_INF + 1] > 0)
 
         def group(number: int) -> Callable[[], Any]:
             def look() -> Any:
@@ -109,7 +109,7 @@ class DeviceSide:
                 nothing = tf.zeros([kernels.COLUMNS], tf.float64)
                 _put(plan.stats, slot, tf.stack([taken.get(i, nothing) for i in range(len(tensors))]))
                 _put(plan.kinds, slot, tf.constant(ALL_GROUPS + number, tf.int64))
-                return tf.constant(True)
+                return tf.constant(False)
 
             return look
 
@@ -121,28 +121,32 @@ class DeviceSide:
             statistics = [kernels.statistics(t, squares) for t, squares in zip(tensors, cheaply, strict=True)]
             _put(plan.stats, slot, tf.stack(statistics))
             _put(plan.kinds, slot, tf.constant(ALL_GROUPS, tf.int64))
-            return tf.constant(True)
+            return tf.constant(False)
 
+        found = tf.constant(False)
         if tensors and plan.compiled:
-            tf.cond(closer, look_closer, in_turn)
+            found = tf.cond(closer, look_closer, in_turn)
         elif tensors:  # one cond around both: a tensor that a cond may need is a tensor kept
-            tf.cond(
+            found = tf.cond(
                 tf.logical_or(closer, tf.equal(turn, 0)),
                 lambda: tf.cond(closer, look_closer, look_at_all),
                 lambda: tf.constant(False),
             )
+        # Squares of huge finite numbers overflow; a step that is only that is no trouble, and is looked at every time.
+        trouble = found | ~closer | ~tf.reduce_all(tf.math.is_finite(row[len(tensors) :]))
+        self.streak.assign(tf.where(suspect & trouble, streak + 1, tf.zeros_like(streak)))
         self.which.assign(plan.index)
         self.clock.assign(clock + 1)
 
     def write_eagerly(self, plan: Plan, tensors: Sequence[Any], losses: Sequence[Any]) -> None:
         """The same for a step that ran eagerly: one call of a compiled function."""
-        if plan.measure is None:
+        signature = tuple(tf.TensorSpec([None] * t.shape.rank, t.dtype) for t in (*tensors, *losses))
+        if signature not in plan.measures:
             count = len(tensors)
-            signature = [tf.TensorSpec([None] * t.shape.rank, t.dtype) for t in (*tensors, *losses)]
-            plan.measure = own.function(
+            plan.measures[signature] = own.function(
                 lambda *values: self.write(plan, values[:count], values[count:]), input_signature=signature
             )
-        plan.measure(*tensors, *losses)
+        plan.measures[signature](*tensors, *losses)
 
 
 def _mean(loss: Any) -> Any:

@@ -74,7 +74,7 @@ def finite_flag(x: Any) -> Any:
 
 
 def statistics(x: Any, squares: Any = None) -> Any:
-    """float64[COLUMNS] of a tensor known to be finite, its squares too; `squares` is their sum where it is known.
+    """float64[COLUMNS] of a tensor known to be finite; `squares` is the sum of its squares where it is known.
 
     Two passes over the tensor; the mean and the shares come from SAMPLE elements if there are more.
     """
@@ -109,7 +109,7 @@ def _statistics(flat: Any, squares: Any) -> Any:
     from_sample = _number(largest) * tf.sqrt(_number(tf.reduce_sum(scaled * scaled)) * size / in_sample)
     return tf.stack(
         [
-            tf.where(squares < TINY_SQUARES, from_sample, tf.sqrt(squares)),
+            tf.where((squares < TINY_SQUARES) | ~tf.math.is_finite(squares), from_sample, tf.sqrt(squares)),
             _number(largest),
             _number(tf.reduce_sum(_wide(sample))) / in_sample,
             zero,

@@ -84,9 +84,11 @@ class StepRows:
         if reading.plain:  # nearly every step: encoded with others, when the batch is full
             self._keep(step, reading, columns, norms, None, values)
             return StepState(step, (), scaled)
-        codes = magnitude.encode(norms)
+        codes = columns.encode(norms)
         if columns.compiled:  # cheap numbers are flags there, not norms
-            codes[:measured] = np.where(np.isfinite(row[:measured]), magnitude.NOT_MEASURED, magnitude.NONFINITE_UNKNOWN)
+            codes[:measured] = np.where(
+                np.isfinite(row[:measured]), magnitude.NOT_MEASURED, magnitude.NONFINITE_UNKNOWN
+            )
         codes[np.isinf(norms)] = magnitude.NONFINITE_UNKNOWN  # infinite elements, or squares that overflow
         counts = self._look(reading, step, columns, codes, scale)
         self._keep(step, reading, columns, norms, codes, values)
@@ -97,14 +99,15 @@ class StepRows:
         if not self._kept or self._columns is None:
             return
         kept, self._kept = self._kept, []
-        codes = magnitude.encode(np.stack([k.norms for k in kept]))
-        codes[self._columns.tiny & (codes == magnitude.ZERO)] = magnitude.NOT_MEASURED  # their squares underflow
+        codes = self._columns.encode(np.stack([k.norms for k in kept]))
         if self._columns.compiled:
             codes[:, : len(self._columns.ids)] = magnitude.NOT_MEASURED
         for number, k in enumerate(kept):
             if k.codes is not None:
                 codes[number] = k.codes
-        updates = np.stack([self._columns.no_updates if k.updates is None else magnitude.encode(k.updates) for k in kept])
+        updates = np.stack(
+            [self._columns.no_updates if k.updates is None else magnitude.encode(k.updates) for k in kept]
+        )
         self._writer.rows(
             Rows(
                 np.array([k.step for k in kept], np.int64),
@@ -135,7 +138,9 @@ class StepRows:
         if len(self._kept) >= BATCH:
             self.flush()
 
-    def _bad(self, reading: Reading, columns: Columns, codes: Any, counts: Mapping[int, Counts], values: Any) -> tuple[Bad, ...]:
+    def _bad(
+        self, reading: Reading, columns: Columns, codes: Any, counts: Mapping[int, Counts], values: Any
+    ) -> tuple[Bad, ...]:
         bad = [
             Bad(columns.infos[i], counts.get(columns.infos[i].id, Counts()))
             for i in np.flatnonzero(magnitude.to_bits(codes))
@@ -222,6 +227,12 @@ class Columns:
             np.zeros(len(ids) + len(weights), bool),
             plan is not None and plan.compiled,
         )
+
+    def encode(self, norms: Any) -> Any:
+        """Codes of cheap norms, of one step or of many."""
+        codes = magnitude.encode(norms)
+        codes[self.tiny & (codes == magnitude.ZERO)] = magnitude.NOT_MEASURED  # their squares underflow
+        return codes
 
     def finite(self, codes: Any) -> frozenset[str]:
         """Names of the variables whose gradient was read and found finite."""

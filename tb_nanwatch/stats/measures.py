@@ -17,6 +17,7 @@ COLUMNS: Final = 9
 SAMPLE: Final = 1 << 16  # elements from which mean and shares are estimated, half of it at least
 SHARE_ERROR: Final = 0.0055  # two standard deviations of an estimated share, at worst
 PIECE: Final = 1 << 16  # elements
+FRACTION_BITS: Final = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 TINY_SQUARES: Final = 1e-30  # sums of squares below this have lost digits to underflow in float32
 
 
@@ -42,9 +43,9 @@ def statistics(array: Any, squares: float) -> NDArray[np.float64]:
     norm = np.sqrt(squares)
     if squares < TINY_SQUARES and largest > 0:
         norm = largest * np.linalg.norm(flat / largest)
-    sample = flat[:: max(flat.size // SAMPLE, 1) | 1]
-    zero, subnormal = _shares(sample)
-    return np.array([norm, largest, sample.mean(dtype=np.float64), zero, subnormal, 0, 0, 0, flat.size])
+    every = max(flat.size // SAMPLE, 1) | 1
+    zero, subnormal = _shares(np.asarray(array).reshape(-1)[::every])
+    return np.array([norm, largest, flat[::every].mean(dtype=np.float64), zero, subnormal, 0, 0, 0, flat.size])
 
 
 def pieces(flat: NDArray[Any]) -> list[NDArray[Any]]:
@@ -57,7 +58,7 @@ def exact_statistics(array: Any) -> NDArray[np.float64]:
     flat = wide(array)
     kept = flat[np.isfinite(flat)].astype(np.float64)
     largest = float(np.abs(kept).max(initial=0))
-    zero, subnormal = _shares(flat)
+    zero, subnormal = _shares(np.asarray(array).reshape(-1))
     scaled = kept / largest if largest else kept
     return np.array(
         [
@@ -78,8 +79,8 @@ def _shares(flat: NDArray[Any]) -> tuple[float, float]:
     """Shares of zeros and of subnormals, from bit patterns, whatever the processor does with subnormals."""
     if not flat.size:
         return 0.0, 0.0
-    double = flat.dtype == np.float64
-    bits = np.ascontiguousarray(flat).view(np.int64 if double else np.int32) & (2**63 - 1 if double else 2**31 - 1)
+    width, fraction = 8 * flat.dtype.itemsize, FRACTION_BITS[flat.dtype.name]
+    bits = np.ascontiguousarray(flat).view(f"i{flat.dtype.itemsize}") & (2 ** (width - 1) - 1)
     zeros = np.count_nonzero(bits == 0)
-    below = np.count_nonzero(bits < (1 << 52 if double else 1 << 23))
+    below = np.count_nonzero(bits < (1 << fraction))
     return zeros / flat.size, (below - zeros) / flat.size

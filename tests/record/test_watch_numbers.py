@@ -1,4 +1,4 @@
-"""What a watched custom step writes is what happened: eager, tf.function and XLA, models, modules and bare variables."""
+"""What a watched custom step writes is what happened: eager, tf.function, XLA; models, modules and bare variables."""
 
 from __future__ import annotations
 
@@ -242,3 +242,67 @@ def test_tap_does_nothing_outside_a_watched_step() -> None:
     tensor = tf.constant([1.0])
     assert nanwatch.tap("name", tensor) is tensor
     assert nanwatch.tap("name", "anything") == "anything"
+
+
+@pytest.mark.parametrize("where", ["gradient", "weight"])
+@pytest.mark.parametrize("style", ["eager", "function", "xla"])
+def test_huge_finite_numbers_are_measured_and_no_incident(style: str, where: str, tmp_path: Path) -> None:
+    """Squares of float32 above 1.8e19 overflow."""
+    v = tf.Variable(tf.ones([4, 4]) * (1e20 if where == "weight" else 1), name="v")
+    scale = tf.constant(1e-10 if where == "weight" else 1e25)
+
+    def train(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.matmul(x * scale, v))
+        v.assign_sub(1e-30 * tape.gradient(loss, v))
+        return loss
+
+    with nanwatch.watch(STYLES[style](train), tmp_path, variables=[v]) as step:
+        for _ in range(45):  # longer than any number of close looks in a row
+            step(tf.ones([4, 4]))
+    run = only_run(tmp_path)
+    assert run.incidents == ()
+    assert run.last_finite_step == 44
+    expected = {"weight": (4e20, 1.6e-9), "gradient": (4.0, 1.6e26)}[where]
+    weight, gradient = values(run, "weight/v"), values(run, "gradient/v")
+    assert weight == pytest.approx(dict.fromkeys(range(45), expected[0]), rel=0.006)
+    assert len(gradient) >= (5 if style == "xla" else 45)
+    assert list(gradient.values()) == pytest.approx([expected[1]] * len(gradient), rel=0.006)
+
+
+@pytest.mark.parametrize("style", ["eager", "function", "xla"])
+def test_tiny_numbers_are_not_called_zero(style: str, tmp_path: Path) -> None:
+    """Squares of float32 below 1e-19 underflow; such norms are known at full steps."""
+    v = tf.Variable(tf.ones([4, 4]), name="v")
+
+    def train(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.matmul(x, v))
+        v.assign_sub(tape.gradient(loss, v))
+        return loss
+
+    with nanwatch.watch(STYLES[style](train), tmp_path, variables=[v], every=5) as step:
+        for _ in range(21):
+            step(tf.ones([4, 4]) * 1e-25)
+    found = values(only_run(tmp_path), "gradient/v")
+    assert len(found) >= 4
+    assert list(found.values()) == pytest.approx([1.6e-24] * len(found), rel=0.006)
+
+
+@pytest.mark.parametrize("style", ["eager", "function", "xla"])
+def test_float64_losses_beyond_float32_stay_finite(style: str, tmp_path: Path) -> None:
+    v = tf.Variable(tf.ones([2, 2], tf.float64), name="v")
+
+    def train(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.matmul(x, v)) * 1e60
+        v.assign_sub(1e-100 * tape.gradient(loss, v))
+        return loss
+
+    with nanwatch.watch(STYLES[style](train), tmp_path, variables=[v]) as step:
+        for _ in range(3):
+            step(tf.ones([2, 2], tf.float64))
+    run = only_run(tmp_path)
+    assert run.incidents == ()
+    assert run.last_finite_step == 2
+    assert values(run, "loss/loss", "value")[2] == pytest.approx(3.4028e38, rel=1e-4)
