@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from tb_nanwatch.record import kernels
 from tb_nanwatch.record.blocks import Rows
 from tb_nanwatch.record.device import ALL_GROUPS, CLOSE_LOOK, NOTHING, Plan
 from tb_nanwatch.record.judge import Bad, StepState
-from tb_nanwatch.record.probe import Probe, Reading
+from tb_nanwatch.record.probe import Reading
+from tb_nanwatch.record.weights import Weights
 from tb_nanwatch.record.writer import RunWriter
 
 BATCH: Final = 32  # steps handed to the writer at once
@@ -24,13 +25,24 @@ FIRST_UPDATE_ID: Final = 1 << 20  # update tensors: this plus the weight's id
 LEARNING_RATE, LOSS_SCALE, METRICS = (1 << 21) + 1, (1 << 21) + 2, (1 << 21) + 3
 
 
+class Statistics(Protocol):
+    """Where the statistics of a step come from."""
+
+    @property
+    def weights(self) -> Weights:
+        """The weights as they are now."""
+
+    def statistics(self, plan: Plan, clock: int) -> Any:
+        """float64[m, COLUMNS] of the plan's tensors at a step, in an array that may be changed."""
+
+
 class StepRows:
     """Gathers readings; flushes them to the writer in batches."""
 
     def __init__(
         self,
         writer: RunWriter,
-        probe: Probe,
+        probe: Statistics,
         weight_infos: Callable[[], list[TensorInfo]],
         loss_scale: float = float("nan"),
         first_step: int = 0,

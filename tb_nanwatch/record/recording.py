@@ -1,0 +1,217 @@
+"""A run as it is written, whatever trains it: header, tensors, rows, incidents, and its end.
+
+The entry points' recorders derive from this; they know how a step is read. Everything here runs inside the guard.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tb_nanwatch.errors import NonFiniteError, UsageError
+from tb_nanwatch.format.records import Incident, Note, RunHeader, TensorInfo
+from tb_nanwatch.record import history
+from tb_nanwatch.record.guard import Guard
+from tb_nanwatch.record.incidents import Change, Incidents
+from tb_nanwatch.record.naming import NamedVariable
+from tb_nanwatch.record.options import Options
+from tb_nanwatch.record.probe import Reading
+from tb_nanwatch.record.rows import Statistics, StepRows
+from tb_nanwatch.record.tensors import Tensors
+from tb_nanwatch.record.writer import RunWriter
+
+
+class Recording:
+    """Base of the recorders. `iterations` the training has done already, -1 where nobody counts.
+
+    Raises UsageError if the logdir cannot be written. `_start` must follow.
+    """
+
+    _rows: StepRows
+    _incidents: Incidents
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str],
+        options: Options,
+        entry_point: str,
+        weights: Sequence[NamedVariable],
+        iterations: int = -1,
+        scaled: bool = False,
+    ) -> None:
+        self.options = options
+        self.guard = Guard(self._on_disable)
+        self.stop_requested = False  # by a bad step of the newest call, with on_nonfinite="stop"
+        self._scaled = scaled
+        self._lock = threading.RLock()  # a step may be called from several threads; a signal handler may close
+        self._pid = os.getpid()
+        self._closed = False
+        self._tensors = Tensors()
+        self._weights = [v for v in weights if options.wants(v.name, v.layer)]
+        path = Path(logdir)
+        self._past = history.read(path) if path.is_dir() else history.History()
+        self.first_step = self._past.step_after(0 if self._past.same_process else iterations)
+        try:
+            self._writer = RunWriter(
+                path, self._header(entry_point), options.disk_megabytes << 20, on_failure=self._on_writer_failure
+            )
+        except OSError as error:
+            raise UsageError(f"the logdir {os.fspath(logdir)!r} cannot be written: {error.strerror or error}") from error
+
+    def _start(self, statistics: Statistics, weights_bad: bool, loss_scale: float = float("nan")) -> None:
+        """Be ready for the first step. `weights_bad`: some weight is not finite before it."""
+        self._incidents = Incidents(self.options.on_nonfinite, self._past.next_incident, weights_bad=weights_bad)
+        self._rows = StepRows(self._writer, statistics, self._weight_infos, loss_scale, self.first_step)
+        self._say_where_it_starts()
+
+    # ------------------------------------------------------------ for entry points
+
+    @property
+    def running(self) -> bool:
+        """False once it was closed or its own failure switched it off."""
+        return self.guard.alive and not self._closed
+
+    @property
+    def idle(self) -> bool:
+        """Whether steps must be left alone: not running, or in a forked child."""
+        return not self.running or os.getpid() != self._pid
+
+    def note(self, kind: str, text: str) -> None:
+        self._writer.event(Note(self._rows.next_step, kind, text))
+
+    def flush(self) -> None:
+        """Hand all that is gathered to the disk."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        with self._lock, self.guard.contained("writing steps"):
+            self._drain_pending()
+            self._rows.flush()
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is left and end. Harmless the second time, in a forked child, and after a failure."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        with self._lock, self.guard.contained("writing the last steps"):
+            self._drain_pending()
+            self._rows.flush()
+            for change in self._incidents.close():
+                self._writer.event(change.incident)
+            if self._incidents.uncounted:
+                self._writer.event(
+                    Note(self._rows.next_step, "uncounted", f"{self._incidents.uncounted} further incidents, not recorded")
+                )
+        with self.guard.contained("closing the file"):
+            self._writer.close()
+
+    # ------------------------------------------------------------ for the recorders
+
+    def _investigate(self, incident: Incident) -> Incident | None:  # noqa: ARG002
+        """The incident as a replay knows it; None where there is none."""
+        return None
+
+    def _say(self, kind: str, text: str) -> None:
+        self.note(kind, text)
+        print(f"tb_nanwatch: {text}", flush=True)
+
+    def _drain_pending(self) -> None:
+        """Take in what is still on its way from the device."""
+
+    def _weight_infos(self) -> list[TensorInfo]:
+        """Infos of the weights, in their order; registered once the first trace has told the order of layers."""
+        return [
+            self._tensors.register(
+                "weight",
+                v.name,
+                v.layer,
+                v.layer_class,
+                v.variable.dtype.name.removesuffix("_ref"),
+                None if v.variable.shape.rank is None else tuple(v.variable.shape),
+                n,
+                v.trainable,
+            )
+            for n, v in enumerate(self._weights)
+        ]
+
+    def _declare(self) -> None:
+        new = self._tensors.undeclared()
+        updates = [self._rows.update_info(i) for i in new if i.kind == "weight" and i.trainable]
+        scalars = self._rows.scalar_infos() if new and len(new) == len(self._tensors.by_id) else []
+        self._writer.declare([*new, *updates, *scalars])
+
+    def _take(self, readings: Iterable[Reading]) -> None:
+        """Write steps, oldest first, and tell what happened in them."""
+        for reading in readings:
+            state = self._rows.add(reading, self.first_step, self._tensors.by_id, self._scaled)
+            for change in self._incidents.follow(state):
+                self._tell(change)
+
+    def _act(self, bad_steps_before: int) -> None:
+        """What the user asked for when a step is bad. Raises NonFiniteError for on_nonfinite="raise"."""
+        bad = self._incidents.bad_steps > bad_steps_before
+        self.stop_requested = bad and self.options.on_nonfinite == "stop"
+        if bad and self.options.on_nonfinite == "raise":
+            self.close()
+            assert self._incidents.newest is not None
+            raise NonFiniteError(_sentence(self._incidents.newest), asdict(self._incidents.newest))
+
+    def _tell(self, change: Change) -> None:
+        if change.urgent:
+            self._rows.flush()
+        self._writer.event(change.incident, durable=change.urgent)
+        if change.opened:
+            better = self._investigate(change.incident)
+            if better is not None:
+                self._writer.event(better, durable=True)
+            print(f"tb_nanwatch: {_sentence(better or change.incident)}", flush=True)
+
+    # ------------------------------------------------------------ beginnings and ends
+
+    def _header(self, entry_point: str) -> RunHeader:
+        return RunHeader(
+            writer_id=secrets.token_hex(4),
+            attempt=self._past.attempts,
+            first_step=self.first_step,
+            wall_time=time.time(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            entry_point=entry_point,
+            every=self.options.every,
+            versions=history.versions(),
+            options=self.options.as_text(),
+            error_policy=self.options.on_nonfinite,
+        )
+
+    def _say_where_it_starts(self) -> None:
+        past = self._past
+        if past.live is not None:
+            text = f"process {past.live} seems to be writing to this logdir too; this recorder is an attempt of its own"
+            self._say("shared_logdir", text)
+        elif past.attempts:
+            self.note("continued" if past.same_process else "restart", f"recorder {past.attempts + 1} of this run")
+
+    def _on_disable(self, reason: str) -> None:
+        self._writer.event(Note(self._rows.next_step, "disabled", reason), durable=True)
+
+    def _on_writer_failure(self, error: Exception) -> None:
+        self.guard.disable(f"cannot write to the logdir: {error}")
+
+
+def _sentence(incident: Incident) -> str:
+    """One line for the console and for NonFiniteError."""
+    origin = incident.origin
+    where = {"gradient": "the gradient of ", "weight": "the weight ", "activation": "the output of "}
+    what = origin.layer if origin.tensor_kind == "activation" else origin.tensor
+    share = f" ({origin.output.bad:,} of {origin.output.size:,} elements)" if origin.output.bad else ""
+    return (
+        f"step {incident.first_step:,} is not finite: first in {where.get(origin.tensor_kind, f'the {origin.tensor_kind} ')}"
+        f"{what}{share}, phase {origin.phase}"
+    )
