@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,9 @@ class Collector:
     optimizer_depth: int = 0
     missed: int = 0  # tensors inside control flow, where only a replay can look
     copies: Any = field(default_factory=dict)  # watched copies of nested tf.functions
+    observer: Any = None  # of a replay: told which layer and which part of the step is running
+    replicas: dict[int, Collector] = field(default_factory=dict)  # of the replicas that this step runs
+    distributing: bool = False  # while they run
     _calls: dict[str, int] = field(default_factory=dict)
     _tensor_ids: set[int] = field(default_factory=set)
     _unscaled: dict[int, Any] = field(default_factory=dict)
@@ -87,6 +90,15 @@ class Collector:
             suffix = "output" if index == 0 else f"output_{index}"
             self._add("activation", f"{name}/{suffix}", name, layer_class, tensor)
 
+    def place(self, layer: Any) -> tuple[str, str]:
+        """(path, class name) of a layer, known or not; a model is named by itself."""
+        path, layer_class = self.names.layer(layer) or ("", type(layer).__name__)
+        return path or str(getattr(layer, "name", layer_class)), layer_class
+
+    def observed(self, what: str, *names: str) -> Any:
+        """Context in which an observer, if there is one, knows what is running."""
+        return nullcontext() if self.observer is None else getattr(self.observer, what)(*names)
+
     def tap(self, name: str, tensor: Any) -> None:
         """A tensor that the user marked."""
         number = self._calls.get(f"tap {name}", 0)
@@ -97,6 +109,10 @@ class Collector:
         """A loss and what a loss-scale optimizer made of it."""
         self._kept += [loss, scaled]
         self._unscaled[id(scaled)] = loss
+
+    def scaled_losses(self) -> list[Any]:
+        """What a loss-scale optimizer made of losses."""
+        return self._kept[1::2]
 
     def gradients(self, target: Any, sources: Any, gradients: Any) -> None:
         """The result of a tape's `gradient`."""
@@ -143,20 +159,39 @@ class Collector:
         """A collector for a function that this step calls, created while that function is traced."""
         return Collector(self.names, self.options, self.guard, optimizer_depth=self.optimizer_depth, copies=self.copies)
 
+    def in_replica(self, replica: int) -> Collector:
+        """The collector of one replica of a strategy that this step runs."""
+        if replica not in self.replicas:
+            self.replicas[replica] = self.inside()
+            self.replicas[replica]._graph = self._graph
+        return self.replicas[replica]
+
+    def parts(self) -> list[tuple[int, Collector]]:
+        """This collector as replica -1, and those of the replicas, in order."""
+        return [(-1, self), *sorted(self.replicas.items())]
+
     def exported(self) -> dict[str, Any]:
         """What was seen, as outputs for a tf.function. Keys say what each tensor is, and sort by order."""
-        seen = self.readable()
-        seen += [Seen("loss", name, "", "", loss) for name, loss in self.losses]
-        return {
-            f"{n:06d}\n{s.kind}\n{s.name}\n{s.layer}\n{s.layer_class}": tf.stop_gradient(s.tensor)
-            for n, s in enumerate(seen)
-        }
+        found: dict[str, Any] = {}
+        for replica, part in self.parts():
+            for s in [*part.readable(), *(Seen("loss", name, "", "", loss) for name, loss in part.losses)]:
+                key = f"{len(found):06d}\n{replica}\n{s.kind}\n{s.name}\n{s.layer}\n{s.layer_class}"
+                found[key] = tf.stop_gradient(s.tensor)
+        return found
 
     def absorb(self, exported: dict[str, Any]) -> None:
         """Take over what a nested function exported."""
-        have = {s.name for s in self.seen if s.kind == "activation"}
+        by_replica: dict[int, dict[str, Any]] = {}
         for key in sorted(exported):
-            _, kind, name, layer, layer_class = key.split("\n")
+            _, replica, key_in_replica = key.split("\n", 2)
+            by_replica.setdefault(int(replica), {})[key_in_replica] = exported[key]
+        for replica, part in by_replica.items():
+            (self if replica < 0 else self.in_replica(replica))._take_over(part)
+
+    def _take_over(self, exported: dict[str, Any]) -> None:
+        have = {s.name for s in self.seen if s.kind == "activation"}
+        for key in exported:
+            kind, name, layer, layer_class = key.split("\n")
             if kind == "loss":
                 number = len(self.losses)
                 self.losses.append(("loss" if number == 0 else f"loss:{number}", exported[key]))

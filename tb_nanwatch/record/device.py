@@ -17,7 +17,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tb_nanwatch.record import kernels, own
+from tb_nanwatch.record import distribution, kernels, own
+from tb_nanwatch.record.fold import Parts
 from tb_nanwatch.record.options import Options
 
 CLOSE_LOOKS: Final = 16  # steps in a row in trouble that are counted exactly; after that every `every`-th
@@ -30,19 +31,35 @@ ALL_GROUPS: Final = 1
 class Plan:
     """What one trace of a step measures, and the slots that it writes to.
 
-    ids int[m] of the tensors, scalar_ids int[k] of the losses. rows float64[slots, m + k]; stats float64[slots, m, kernels.COLUMNS];
-    kinds int64[slots]; groups: which tensors share a turn, all in one if there are no turns.
+    tensors, losses: what is written, e and k numbers; several of one tensor where there are replicas. rows float64[slots, e + k];
+    stats float64[slots, e, kernels.COLUMNS]; kinds int64[slots]; groups: which tensors share a turn, all in one if there are
+    no turns.
     """
 
     index: int
-    ids: tuple[int, ...]
-    scalar_ids: tuple[int, ...]
+    tensors: Parts
+    losses: Parts
     groups: tuple[tuple[int, ...], ...]
     compiled: bool
     rows: Any
     stats: Any
     kinds: Any
     measures: dict[Any, Callable[..., Any]] = field(default_factory=dict)  # for eager steps: `write` as tf.functions
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The tensors, each once."""
+        return self.tensors.ids
+
+    @property
+    def scalar_ids(self) -> tuple[int, ...]:
+        """The losses, each once."""
+        return self.losses.ids
+
+    @property
+    def folded(self) -> bool:
+        """Whether replicas wrote numbers that must be put together."""
+        return not (self.tensors.whole and self.losses.whole)
 
 
 class DeviceSide:
@@ -57,26 +74,26 @@ class DeviceSide:
         self.plans: list[Plan] = []
         self._by_key: dict[Any, Plan] = {}
         with tf.init_scope():
-            self.clock = tf.Variable(0, dtype=tf.int64, trainable=False, name="nanwatch_clock")
-            self.which = tf.Variable(-1, dtype=tf.int64, trainable=False, name="nanwatch_plan")
-            self.streak = tf.Variable(0, dtype=tf.int64, trainable=False, name="nanwatch_streak")
+            self.clock = own.variable(tf.constant(0, tf.int64), "clock")
+            self.which = own.variable(tf.constant(-1, tf.int64), "plan")
+            self.streak = own.variable(tf.constant(0, tf.int64), "streak")
 
-    def plan(self, ids: Sequence[int], scalar_ids: Sequence[int], compiled: bool) -> Plan:
-        """The plan for these tensors, made at the first call."""
-        key = (tuple(ids), tuple(scalar_ids), compiled)
+    def plan(self, tensors: Sequence[tuple[int, int]], losses: Sequence[tuple[int, int]], compiled: bool) -> Plan:
+        """The plan for these tensors, made at the first call. Each is given as (id, replica or -1)."""
+        key = (tuple(tensors), tuple(losses), compiled)
         if key not in self._by_key:
-            count, width = len(ids), len(ids) + len(scalar_ids)
+            parts = [Parts.of([i for i, _ in given], [r for _, r in given]) for given in (tensors, losses)]
+            count = len(tensors)
             turns = self.options.every if compiled else 1
             with tf.init_scope():
                 self._by_key[key] = Plan(
                     len(self.plans),
-                    key[0],
-                    key[1],
-                    tuple(tuple(range(turn, count, turns)) for turn in range(turns)),
+                    *parts,
+                    tuple(tuple(range(turn, len(parts[0].ids), turns)) for turn in range(turns)),
                     compiled,
-                    _variable([self.slots, width], tf.float64, "rows"),
-                    _variable([self.slots, count, kernels.COLUMNS], tf.float64, "stats"),
-                    _variable([self.slots], tf.int64, "kinds"),
+                    own.variable(tf.zeros([self.slots, count + len(losses)], tf.float64), "rows"),
+                    own.variable(tf.zeros([self.slots, count, kernels.COLUMNS], tf.float64), "stats"),
+                    own.variable(tf.zeros([self.slots], tf.int64), "kinds"),
                 )
             self.plans.append(self._by_key[key])
         return self._by_key[key]
@@ -84,7 +101,7 @@ class DeviceSide:
     def write(self, plan: Plan, tensors: Sequence[Any], losses: Sequence[Any]) -> None:
         """Add the ops that measure `tensors` and write the row, at the end of the graph being traced."""
         cheap = kernels.finite_flag if plan.compiled else kernels.sum_of_squares
-        cheaply = [tf.cast(cheap(t), tf.float64) for t in tensors]
+        cheaply = [tf.cast(_beside(t, cheap), tf.float64) for t in tensors]
         numbers = cheaply + [_mean(loss) for loss in losses]
         row = tf.stack(numbers) if numbers else tf.zeros([0], tf.float64)
         with tf.control_dependencies([row]):  # a step that fails on the way, as at the end of the data, is none
@@ -98,14 +115,14 @@ class DeviceSide:
         _put(plan.kinds, slot, tf.constant(NOTHING, tf.int64))
 
         def look_closer() -> Any:
-            statistics = tf.stack([kernels.exact_statistics(t) for t in tensors])
+            statistics = tf.stack([_beside(t, kernels.exact_statistics) for t in tensors])
             _put(plan.stats, slot, statistics)
             _put(plan.kinds, slot, tf.constant(CLOSE_LOOK, tf.int64))
             return tf.reduce_any(statistics[:, kernels.NAN : kernels.NEG_INF + 1] > 0)
 
         def group(number: int) -> Callable[[], Any]:
             def look() -> Any:
-                taken = {i: kernels.statistics(tensors[i]) for i in plan.groups[number]}
+                taken = {i: _beside(tensors[i], kernels.statistics) for i in plan.tensors.numbers_of(plan.groups[number])}
                 nothing = tf.zeros([kernels.COLUMNS], tf.float64)
                 _put(plan.stats, slot, tf.stack([taken.get(i, nothing) for i in range(len(tensors))]))
                 _put(plan.kinds, slot, tf.constant(ALL_GROUPS + number, tf.int64))
@@ -118,7 +135,7 @@ class DeviceSide:
             return tf.switch_case(tf.cast(turn, tf.int32), branches, default=lambda: tf.constant(False))
 
         def look_at_all() -> Any:
-            statistics = [kernels.statistics(t, squares) for t, squares in zip(tensors, cheaply, strict=True)]
+            statistics = [_beside(t, kernels.statistics, squares) for t, squares in zip(tensors, cheaply, strict=True)]
             _put(plan.stats, slot, tf.stack(statistics))
             _put(plan.kinds, slot, tf.constant(ALL_GROUPS, tf.int64))
             return tf.constant(False)
@@ -149,12 +166,13 @@ class DeviceSide:
         plan.measures[signature](*tensors, *losses)
 
 
+def _beside(tensor: Any, kernel: Callable[..., Any], *more: Any) -> Any:
+    with distribution.beside(tensor):
+        return kernel(tensor, *more)
+
+
 def _mean(loss: Any) -> Any:
     return tf.reduce_mean(tf.cast(loss, tf.float64))
-
-
-def _variable(shape: list[int], dtype: Any, name: str) -> Any:
-    return tf.Variable(tf.zeros(shape, dtype), trainable=False, name=f"nanwatch_{name}")
 
 
 def _put(variable: Any, slot: Any, value: Any) -> None:

@@ -1,8 +1,9 @@
 """Where the tensors come from: calls that every training step makes are listened to while it is traced.
 
 Listened to are the calls of layers (Keras 3 and 2), `GradientTape.gradient`, `apply` of optimizers and the scaling of
-losses. The hooks are in place only while a watched step runs or is traced, in any thread; they call the original
-first, hand its result to the collector of their own thread, and return it untouched.
+losses; and strategies are, when they run a function in every replica. The hooks are in place only while a watched step runs
+or is traced, in any thread; they call the original first, hand its result to the collector of their own thread, and
+return it untouched.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute import mirrored_run
 
-from tb_nanwatch.record import collect, functions, policy
+from tb_nanwatch.record import collect, distribution, functions, policy
 from tb_nanwatch.record.guard import Guard
 
 _lock = threading.Lock()
@@ -45,6 +47,7 @@ def installed(guard: Guard) -> Iterator[None]:
 def _install() -> None:
     _hook(tf.GradientTape, "gradient", _on_gradient)
     _hook(functions.Function, "__call__", functions.call_nested)
+    _hook_replicas()
     for module in ("keras.src.layers.layer", "tf_keras.src.engine.base_layer"):
         if module in sys.modules:
             _hook(sys.modules[module].Layer, "__call__", _on_call)
@@ -85,15 +88,31 @@ def _hook(cls: type, name: str, listen: Callable[..., Any]) -> None:
     _undo.append(lambda: setattr(cls, name, original))
 
 
+def _hook_replicas() -> None:
+    """Under all that `strategy.run` may be given: tf.functions have been opened and autograph has converted them there."""
+    original = mirrored_run._call_for_each_replica
+
+    def hooked(strategy: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        collector = collect.current()
+        if collector is None:
+            return original(strategy, function, args, kwargs)
+        return distribution.in_replicas(collector, original, strategy, function, args, kwargs)
+
+    mirrored_run._call_for_each_replica = hooked
+    _undo.append(lambda: setattr(mirrored_run, "_call_for_each_replica", original))
+
+
 def _on_call(collector: Any, original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
-    outputs = original(layer, *args, **kwargs)
+    with collector.observed("layer", *collector.place(layer)):
+        outputs = original(layer, *args, **kwargs)
     with collector.guard.contained(f"reading the output of layer {getattr(layer, 'name', layer)}"):
         collector.activation(layer, outputs)
     return outputs
 
 
 def _on_gradient(collector: Any, original: Any, tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-    gradients = original(tape, target, sources, *args, **kwargs)
+    with collector.observed("stage", "backward"):
+        gradients = original(tape, target, sources, *args, **kwargs)
     with collector.guard.contained("reading gradients"):
         collector.gradients(target, sources, gradients)
     return gradients
@@ -131,6 +150,7 @@ def _outermost(collector: Any, optimizer: Any, variables: list[Any], grads: list
     try:
         if collector.options.on_nonfinite == "skip":
             return policy.apply_if_finite(optimizer, variables, grads, apply)
-        return apply()
+        with collector.observed("stage", "update"):
+            return apply()
     finally:
         collector.optimizer_depth -= 1

@@ -26,10 +26,11 @@ _ORDER = {kind: number for number, kind in enumerate(_PHASE_OF)}
 
 @dataclass(frozen=True)
 class Bad:
-    """A tensor that is not finite at a step. Counts are zero where nobody counted."""
+    """A tensor that is not finite at a step. Counts are zero where nobody counted; replica is -1 where not one of several."""
 
     info: TensorInfo
     counts: Counts = Counts()
+    replica: int = -1
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def origin(state: StepState, benign: frozenset[str]) -> Origin:
         layer_class=first.info.layer_class,
         tensor=first.info.name,
         tensor_kind=first.info.kind,
+        replica=first.replica,
         precision=precision,
         output=first.counts,
     )

@@ -33,6 +33,7 @@ class Names:
         self._kept: list[Any] = []  # ids stay valid while the objects live
         self._by_handle: dict[int, NamedVariable] = {}
         self._taken: set[str] = set()
+        self.strategy: Any = None  # the tf.distribute.Strategy under which the variables were made
 
     # ------------------------------------------------------------ reading names
 
@@ -48,6 +49,9 @@ class Names:
         """What tells whether two watchers watch the same variables; valid while both live."""
         return frozenset(self._by_handle)
 
+    def by_handle(self, handle: Any) -> NamedVariable | None:
+        return self._by_handle.get(id(handle))
+
     def __bool__(self) -> bool:
         return bool(self._layers)
 
@@ -62,10 +66,10 @@ class Names:
         for variable in getattr(model, "weights", []):  # what no walk along attributes finds
             self._add_variable(variable, "", "", getattr(variable, "path", None) or variable.name)
         for metric in getattr(model, "metrics", None) or []:
-            for variable in metric.variables:
-                raw = raw_variable(variable)
-                if raw.dtype.is_floating:
-                    self.metrics.append(NamedVariable(f"{metric.name}/{_own_name(variable)}", "", "", raw, False))
+            for variable in metric.variables:  # each replica has its own
+                for raw in _copies(variable):
+                    if raw.dtype.is_floating:
+                        self.metrics.append(NamedVariable(f"{metric.name}/{_own_name(variable)}", "", "", raw, False))
 
     def add_module(self, module: Any, prefix: str = "") -> None:
         """A tf.Module: variables by attribute path, and the Keras layers in it, which are no modules."""
@@ -103,6 +107,7 @@ class Names:
         handle = handle_of(raw)
         if handle is None or id(handle) in self._by_handle or not raw.dtype.is_floating:
             return
+        self.strategy = self.strategy or _strategy(variable)
         trainable = bool(getattr(variable, "trainable", False))
         named = NamedVariable(self._unique(name.split(":")[0]), layer, layer_class, raw, trainable)
         self.variables.append(named)
@@ -118,9 +123,26 @@ class Names:
 
 
 def raw_variable(variable: Any) -> Any:
-    """The tf.Variable inside a Keras 3 variable, any other variable as it is."""
+    """The tf.Variable inside a Keras 3 variable, the first copy of a mirrored one, any other variable as it is."""
+    return _copies(variable)[0]
+
+
+def _copies(variable: Any) -> tuple[Any, ...]:
+    """The tf.Variables behind a variable: one for each replica of this process, mostly a single one."""
+    inner = _unwrapped(variable)
+    copies = getattr(inner, "values", None)
+    return copies if isinstance(copies, tuple) and copies else (inner,)
+
+
+def _unwrapped(variable: Any) -> Any:
     inner = getattr(variable, "_value", None)
-    return inner if inner is not None and hasattr(inner, "handle") else variable
+    return variable if inner is None or not hasattr(inner, "assign") else inner
+
+
+def _strategy(variable: Any) -> Any:
+    """The strategy under which a variable was made, None without one."""
+    inner = _unwrapped(variable)
+    return getattr(inner, "distribute_strategy", None) or getattr(inner, "_distribute_strategy", None)
 
 
 def handle_of(variable: Any) -> Any:
@@ -137,7 +159,7 @@ def is_layer(value: Any) -> bool:
 
 
 def _is_variable(value: Any) -> bool:
-    return hasattr(value, "handle") and hasattr(value, "assign")
+    return hasattr(value, "assign") and handle_of(value) is not None
 
 
 def _is_metric_or_seed(variable: Any) -> bool:

@@ -1,4 +1,4 @@
-"""tf.functions of the recorder itself."""
+"""tf.functions and variables of the recorder itself."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
 
 
 def function(python_function: Callable[..., Any], **settings: Any) -> Any:
@@ -13,3 +14,9 @@ def function(python_function: Callable[..., Any], **settings: Any) -> Any:
     made = tf.function(python_function, autograph=False, **settings)
     made._omit_frequent_tracing_warning = True
     return made
+
+
+def variable(initial: Any, name: str) -> Any:
+    """A plain variable on this device, also inside the scope of a strategy, which would mirror a tf.Variable."""
+    with tf.init_scope():
+        return resource_variable_ops.ResourceVariable(initial, trainable=False, name=f"nanwatch_{name}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,8 @@ class Scalars:
 class Reading:
     """One step as the host sees it.
 
-    row float64[m + k], None if no plan ran; weights float64[w] sums of squares, None where the plan has them.
+    row float64[m + k], None if no plan ran, summed over replicas; culprits: tensor to the replica that made it non-finite, where
+    that is one of several; weights float64[w] sums of squares, None where the plan has them.
     """
 
     clock: int
@@ -47,6 +48,7 @@ class Reading:
     loss_scale: float
     weight_statistics: NDArray[np.float64] | None = None
     update_norms: NDArray[np.float64] | None = None
+    culprits: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def plain(self) -> bool:
@@ -134,7 +136,7 @@ class Probe:
         if launched.learning_rate is not None:
             self._rate = float(np.asarray(launched.learning_rate))
         finite = all(bool(np.isfinite(np.asarray(m)).all()) for m in launched.metrics)
-        return [
+        readings = [
             Reading(
                 clock=at,
                 iterations=iterations - (clock - 1 - at) if iterations >= 0 else -1,
@@ -150,10 +152,12 @@ class Probe:
             )
             for at in range(clock - new, clock)
         ]
+        return [_folded(r) for r in readings] if plan is not None and plan.folded else readings
 
     def statistics(self, plan: Plan, clock: int) -> NDArray[np.float64]:
-        """float64[m, COLUMNS] of the step's tensors, as the step wrote them."""
-        return np.array(in_place(plan.stats)[clock % self._device.slots])
+        """float64[m, COLUMNS] of the step's tensors."""
+        written = np.array(in_place(plan.stats)[clock % self._device.slots])
+        return plan.tensors.statistics(written) if plan.folded else written
 
     def _read(self, value: Any) -> Any:
         """The value of a variable, or what a callable gives; an array on a CPU, else a tensor on its way."""
@@ -162,6 +166,19 @@ class Probe:
         if callable(value) and not hasattr(value, "handle"):  # a schedule
             return value()
         return in_place(value) if self._on_cpu else tf.raw_ops.ReadVariableOp(resource=value.handle, dtype=value.dtype)
+
+
+def _folded(reading: Reading) -> Reading:
+    """The numbers of replicas put together."""
+    plan, row = reading.plan, reading.row
+    if plan is None or row is None:
+        return reading
+    tensors, losses = row[: len(plan.tensors.owner)], row[len(plan.tensors.owner) :]
+    return replace(
+        reading,
+        row=np.concatenate([plan.tensors.total(tensors), plan.losses.total(losses)]),
+        culprits=plan.tensors.culprits(tensors) | plan.losses.culprits(losses),
+    )
 
 
 def _arrived(started: Any, otherwise: Any = None) -> Any:

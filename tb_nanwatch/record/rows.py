@@ -154,10 +154,14 @@ class StepRows:
         self, reading: Reading, columns: Columns, codes: Any, counts: Mapping[int, Counts], values: Any
     ) -> tuple[Bad, ...]:
         bad = [
-            Bad(columns.infos[i], counts.get(columns.infos[i].id, Counts()))
+            Bad(columns.infos[i], counts.get(columns.infos[i].id, Counts()), reading.culprits.get(columns.infos[i].id, -1))
             for i in np.flatnonzero(magnitude.to_bits(codes))
         ]
-        bad += [Bad(i, _counts_of(v)) for i, v in zip(columns.losses, values, strict=True) if not np.isfinite(v)]
+        bad += [
+            Bad(i, _counts_of(v), reading.culprits.get(i.id, -1))
+            for i, v in zip(columns.losses, values, strict=True)
+            if not np.isfinite(v)
+        ]
         if not reading.metrics_finite:
             bad.append(Bad(self._metric))
         return tuple(bad)

@@ -98,7 +98,7 @@ class DeviceWeights:
         if self._before:
             self._remember()
         else:
-            self._before = [tf.Variable(v, trainable=False, name="nanwatch_before") for v in self._trainable]
+            self._before = [own.variable(tf.convert_to_tensor(v), "before") for v in self._trainable]
 
     def updates(self) -> Any:
         return self._updates() if self._before else None
