@@ -48,7 +48,8 @@ def convert(function: Any, around: Callable[[Callable[..., Any], Any, Any], Any]
 
 def call_nested(collector: collect.Collector, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a tf.function inside a watched step; what its hooks see is handed to `collector`."""
-    if getattr(function, _COPY, False) or function._attributes:  # ours, or a library's kernel in disguise
+    # Ours, a library's kernel in disguise, or run eagerly by a replay.
+    if getattr(function, _COPY, False) or function._attributes or collector.observer is not None:
         return original(function, *args, **kwargs)
     copies = collector.copies
     if function not in copies:

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tb_nanwatch.format.records import Incident
+from tb_nanwatch.format.records import Incident, Origin
 from tb_nanwatch.record import judge
 
 RECOVERED_AFTER: Final = 10  # finite steps in a row
@@ -60,6 +60,15 @@ class Incidents:
             return self._damaged(state, benign)
         self._benign.learn(state)
         return self._finite_step(state)
+
+    def improve(self, number: int, origin: Origin | None, replay_json: str) -> Incident:
+        """Give the newest incident (id `number`) the origin that a replay found, and its other findings."""
+        assert self.newest is not None and self.newest.id == number
+        better = replace(self.newest, origin=origin or self.newest.origin, replay_json=replay_json)
+        if self.current is not None and self.current.id == number:
+            self.current = better
+        self.newest = better
+        return better
 
     def close(self) -> list[Change]:
         """The incident that is open when the recorder ends: recovered if the run ended on a finite step."""

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tb_nanwatch.record import options as options_module
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
-from tb_nanwatch.record.optimizers import is_scaled, scalars_of
+from tb_nanwatch.record.optimizers import is_scaled, scalars_of, variables_of
 from tb_nanwatch.record.recorder import Recorder
 
 _watchers: weakref.WeakKeyDictionary[Any, weakref.ref[NanWatch]] = weakref.WeakKeyDictionary()
@@ -98,6 +98,7 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
             "keras_fit",
             slots=1 if model.run_eagerly else steps,
             scaled=is_scaled(model.optimizer),
+            state=lambda: variables_of([model, model.optimizer]),
         )
 
     def _install(self, model: Any, recorder: Recorder) -> None:
@@ -110,14 +111,25 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
         if self._watched is None:  # else the traced function of the fit before serves again
             object.__setattr__(model, "train_step", watched_step)
             model.make_train_function(force=True)
-            self._watched = (watched_step, self._around(model.train_function, recorder, model))
+            self._watched = (watched_step, self._around(model.train_function, step, recorder, model))
         object.__setattr__(model, "train_step", self._watched[0])
         model.train_function = self._watched[1]
 
-    def _around(self, function: Any, recorder: Recorder, model: Any) -> Any:
+    def _around(self, function: Any, step: Any, recorder: Recorder, model: Any) -> Any:
+        batches = _Batches(function, step, model)
+        if recorder.rewind is not None:
+            recorder.rewind.fresh = batches.fresh
+
         def watched_function(iterator: Any) -> Any:
             try:
-                logs = function(iterator)
+                if recorder.rewind is not None and recorder.rewind.on and batches.can_be_kept(iterator):
+                    data = next(iterator)
+                    recorder.before_call(
+                        data, lambda: batches.again(data), lambda: batches.by_hand(data), ["x", "y", "sample_weight"]
+                    )
+                    logs = batches.again(data)
+                else:
+                    logs = function(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):  # the end of an epoch
                 raise
             except BaseException:
@@ -144,6 +156,62 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
             object.__setattr__(model, "train_step", step)
         if self._watched is None or model.train_function is self._watched[1]:
             model.train_function = function
+
+
+class _Batches:
+    """Batches handed to Keras one by one, so that they can be kept and run again.
+
+    Keras 3.7 and later trains on what any Python iterator gives; Keras 2 wants an iterator of tf.data.
+    """
+
+    def __init__(self, function: Any, step: Any, model: Any) -> None:
+        self._function = function
+        self._step = step
+        self._model = model
+        self._takes_any = hasattr(model, "_make_function") or _version(keras.__version__) >= (3, 7)
+        self._takes_any &= isinstance(model, keras.Model)
+
+    def can_be_kept(self, iterator: Any) -> bool:
+        return isinstance(iterator, tf.data.Iterator)
+
+    def again(self, data: Any) -> Any:
+        """One batch through the compiled train function."""
+        if self._takes_any:
+            return self._function(iter((data,)))
+        return self._function(iter(tf.data.Dataset.from_tensors(data)))
+
+    def by_hand(self, data: Any) -> Any:
+        """One batch through the model's own train_step, eagerly."""
+        return self._step(_without_optionals(data))
+
+    def fresh(self) -> Any:
+        """The train function anew, unwatched, as a function of a batch."""
+        kept = self._model.train_function, self._model.__dict__.pop("train_step", None)
+        try:
+            object.__setattr__(self._model, "train_step", self._step)
+            self._model.make_train_function(force=True)
+            function = self._model.train_function
+        finally:
+            self._model.train_function = kept[0]
+            self._model.__dict__.pop("train_step", None)
+            if kept[1] is not None:
+                object.__setattr__(self._model, "train_step", kept[1])
+        if self._takes_any:
+            return lambda data: function(iter((data,)))
+        return lambda data: function(iter(tf.data.Dataset.from_tensors(data)))
+
+
+def _without_optionals(data: Any) -> Any:
+    """Keras passes absent parts of a batch as tf.experimental.Optional."""
+    if isinstance(data, tuple | list):
+        return type(data)(_without_optionals(part) for part in data)
+    if isinstance(data, dict):
+        return {key: _without_optionals(part) for key, part in data.items()}
+    return None if isinstance(data, tf.experimental.Optional) else data
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
 
 
 def _key(model: Any) -> tuple[Any, ...]:

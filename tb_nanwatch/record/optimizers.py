@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tb_nanwatch.record.naming import raw_variable
@@ -24,9 +25,18 @@ def scalars_of(optimizer: Any) -> Scalars:
     scale = getattr(optimizer, "dynamic_scale", None)
     if scale is None and is_scaled(optimizer) and hasattr(optimizer, "loss_scale"):  # Keras 2
         scale = lambda: optimizer.loss_scale  # noqa: E731  # read anew each time
-    iterations = getattr(inner, "iterations", None)
+    iterations = getattr(inner, "_iterations", getattr(inner, "iterations", None))  # the property may be a quotient
     return Scalars(
         raw_variable(rate),
         raw_variable(scale),
         raw_variable(iterations),
     )
+
+
+def variables_of(holders: Iterable[Any]) -> list[Any]:
+    """tf.Variables of models, modules and optimizers as they are now: weights, slots, metrics, seeds."""
+    found = []
+    for holder in holders:
+        variables = getattr(holder, "variables", ())
+        found += variables() if callable(variables) else variables
+    return [raw_variable(v) for v in found]

@@ -17,7 +17,7 @@ from tb_nanwatch.record import collect, kernels
 from tb_nanwatch.record import options as options_module
 from tb_nanwatch.record.functions import convert, is_function
 from tb_nanwatch.record.naming import Names, is_layer
-from tb_nanwatch.record.optimizers import is_scaled, scalars_of
+from tb_nanwatch.record.optimizers import is_scaled, scalars_of, variables_of
 from tb_nanwatch.record.recorder import Recorder
 
 
@@ -60,7 +60,13 @@ def watch(
     if not names.variables:
         raise UsageError("nothing to watch: pass model= (a built Keras model or a tf.Module) or variables=[...]")
     first = next((one for _, one in _several(optimizer)), None)
-    recorder = Recorder(logdir, checked, names, scalars_of(first), "watch", scaled=is_scaled(first))
+    holders = [one for _, one in [*_several(model), *_several(optimizer)]]
+    bare = list(variables or ())
+
+    def state() -> Iterable[Any]:
+        return [*bare, *variables_of(holders)]
+
+    recorder = Recorder(logdir, checked, names, scalars_of(first), "watch", scaled=is_scaled(first), state=state)
     return WatchedStep(step, recorder)
 
 
@@ -78,16 +84,27 @@ class WatchedStep:
     def __init__(self, step: Callable[..., Any], recorder: Recorder) -> None:
         functools.update_wrapper(self, step, updated=())
         self._recorder = recorder
+        self._original: Any = step
         self._end = weakref.finalize(self, recorder.close)  # also when the process ends
         self._names = _argument_names(step)
         if is_function(step):
             self._step = convert(step, self._run_inside)
+            self._by_hand = step.python_function
             self._inside = True
+            if recorder.rewind is not None:
+                recorder.rewind.fresh = self._fresh
         else:
-            self._step = step
+            self._step = self._by_hand = step
             self._inside = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        names = self._argument_names(args, kwargs)
+        self._recorder.before_call(
+            (*args, *kwargs.values()),
+            lambda: self._step(*args, **kwargs),
+            lambda: self._by_hand(*args, **kwargs),
+            names,
+        )
         if self._inside:
             result = self._step(*args, **kwargs)
         else:
@@ -105,11 +122,19 @@ class WatchedStep:
     def __exit__(self, *exception: Any) -> None:
         self.close()
 
+    def _fresh(self) -> Callable[[Any], Any]:
+        """The unwatched step anew, as a function of what `before_call` was given as data."""
+        copy = self._original._clone(None)
+        return lambda data: copy(*data)
+
     def _run_inside(self, step: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        names = [*self._names[: len(args)], *kwargs]
-        if len(names) < len(args) + len(kwargs):
-            names = [*(str(n) for n in range(len(args))), *kwargs]
+        names = self._argument_names(args, kwargs)
         return self._recorder.run_step(lambda *_: step(*args, **kwargs), (*args, *kwargs.values()), names)
+
+    def _argument_names(self, args: Any, kwargs: Any) -> list[str]:
+        if len(args) > len(self._names):
+            return [*(str(n) for n in range(len(args))), *kwargs]
+        return [*self._names[: len(args)], *kwargs]
 
 
 def _several(value: Any) -> list[tuple[str, Any]]:

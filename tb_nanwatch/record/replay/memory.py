@@ -1,0 +1,79 @@
+"""The shadow and the steps since: what is needed to be back before any recent step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from tb_nanwatch.record.replay.state import Handles, RandomState, State
+
+EVERY: Final = 64  # steps between shadows
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the step. `again` runs it as it ran, `by_hand` runs it eagerly, unwatched."""
+
+    step: int
+    data: Any
+    again: Callable[[], Any]
+    by_hand: Callable[[], Any]
+    names: list[str] | None = None  # of the parts of the data
+    randomness: RandomState | None = None  # where the step draws outside of graphs
+
+
+@dataclass
+class Memory:
+    """Keeps a State every EVERY calls and the calls since, within a budget of bytes.
+
+    `too_large` is told once if the state alone is over the budget; then nothing is kept.
+    """
+
+    handles: Handles
+    budget: int
+    too_large: Callable[[int], None]
+    shadow: State | None = None
+    calls: list[Call] = field(default_factory=list)
+    off: bool = False
+    _state_bytes: int = 0
+    _data_bytes: int = 0
+    _count: int = -1
+
+    def before(self, call: Call) -> None:
+        """Take note of a call that is about to happen."""
+        if self.off:
+            return
+        size = _bytes(call.data)
+        if self._count != len(self.handles) or self.shadow is None or len(self.calls) >= EVERY or self._state_bytes + self._data_bytes + size > self.budget:
+            self.renew()
+        if not self.off:
+            self._data_bytes += size
+            self.calls.append(call)
+
+    def renew(self) -> None:
+        """Keep the state as it is now; forget what was before."""
+        self.calls, self._data_bytes, self._count = [], 0, len(self.handles)
+        self.shadow = State.now(self.handles)
+        self._state_bytes = sum(int(np.prod(v.shape)) * v.dtype.size for _, _, v in self.shadow.values)
+        if self._state_bytes > self.budget:
+            self.shadow, self.off = None, True
+            self.too_large(self._state_bytes)
+
+    def forget(self) -> None:
+        """Nothing can be replayed until the next call."""
+        self.shadow, self.calls, self._data_bytes = None, [], 0
+
+
+def _bytes(data: Any) -> int:
+    sizes = (getattr(x, "nbytes", None) or _tensor_bytes(x) for x in tf.nest.flatten(data))
+    return sum(sizes)
+
+
+def _tensor_bytes(x: Any) -> int:
+    shape = getattr(x, "shape", None)
+    count = shape.num_elements() if hasattr(shape, "num_elements") else 0
+    return (count or 0) * getattr(getattr(x, "dtype", None), "size", 0)

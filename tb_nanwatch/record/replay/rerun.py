@@ -1,0 +1,212 @@
+"""Rewind to the shadow, run the steps since as they ran, the failing one op by op, and say where the bad value was made.
+
+The run's own state is put back before it goes on, bit by bit. What the replay finds is a better Origin than the recorder's; where
+it finds nothing, it says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tb_nanwatch.format.records import Counts, Origin
+from tb_nanwatch.record import kernels
+from tb_nanwatch.record.collect import Collector, paused
+from tb_nanwatch.record.replay import compiled, observe, origin, source
+from tb_nanwatch.record.replay.memory import Memory
+from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, Node, Observation
+from tb_nanwatch.record.replay.origin import Found
+from tb_nanwatch.record.replay.state import State
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a replay found. `extra` is what the typed record has no field for."""
+
+    origin: Origin | None
+    extra: dict[str, Any]
+
+    def as_json(self) -> str:
+        return json.dumps(self.extra, sort_keys=True)
+
+
+def investigate(
+    memory: Memory, step: int, coarse: Origin, collector: Callable[[], Collector], under_xla: bool, again: Any = None
+) -> Outcome:
+    """Replay the steps up to `step`; `coarse` is the origin that the recorder saw.
+
+    `again(data)` runs a step as it ran, where the calls themselves must not be used for that. `collector` makes a Collector for a step that runs eagerly. All state is put back, also after an error.
+    """
+    calls = [call for call in memory.calls if call.step <= step]
+    if memory.shadow is None or not calls or calls[-1].step != step:
+        return Outcome(None, {"replay": "not possible", "why": "the state before this step was not kept"})
+    now = State.now(memory.handles)
+    try:
+        with _muted(), paused():
+            memory.shadow.put_back()
+            for call in calls[:-1]:
+                if call.randomness is not None:
+                    call.randomness.put_back()
+                call.again() if again is None else again(call.data)
+            failing = calls[-1]
+            if failing.randomness is not None:
+                failing.randomness.put_back()
+            seen = observe.run(failing, collector())
+            return _told(seen, coarse, under_xla, len(calls))
+    finally:
+        now.put_back()
+
+
+@contextlib.contextmanager
+def _muted() -> Any:
+    """Prints and summaries of the step are not repeated."""
+    with contextlib.redirect_stdout(io.StringIO()), tf.summary.record_if(False):
+        yield
+
+
+def _told(seen: Observation, coarse: Origin, under_xla: bool, steps: int) -> Outcome:
+    extra: dict[str, Any] = {"replay": "reproduced", "replayed_steps": steps}
+    batch = [(s.name, s.tensor) for s in seen.collector.seen if s.kind == "input"]
+    if seen.error is not None:
+        refused = _refused(seen, coarse)
+        if refused is not None:
+            return Outcome(refused, {**extra, "replay": "refused", "error": str(seen.error).splitlines()[0][:500]})
+        return Outcome(None, {"replay": "failed", "why": f"{type(seen.error).__name__}: {str(seen.error)[:500]}"})
+    found = origin.find(seen, [t for _, t in batch])
+    if found is None and under_xla:
+        found = compiled.find(seen)
+        extra["replay"] = "reproduced under XLA only"
+    if found is None:
+        why = "the step was finite when it ran op by op"
+        why += ": it draws random numbers anew, or only a compiled kernel fails" if not under_xla else ", and so were its ops under XLA"
+        return Outcome(None, {"replay": "not reproduced", "why": why})
+    if found.phase == "input":
+        return Outcome(_input_origin(seen, found, coarse, batch), extra)
+    return Outcome(_op_origin(seen, found, batch), {**extra, "graph": origin.neighbourhood(seen, found.node)} | _library(seen, found))
+
+
+# ---------------------------------------------------------------- origins
+
+
+def _op_origin(seen: Observation, found: Found, batch: list[tuple[str, Any]]) -> Origin:
+    node = found.node
+    forward = _forward(seen, node)
+    blamed = forward if node.stage == BACKWARD and forward is not None else node
+    user, _ = source.locate(blamed.frames, _boundary())
+    names = _names(seen)
+    outputs = found.outputs or node.outputs
+    size = _batch_size(batch)
+    return Origin(
+        phase=found.phase,
+        layer=blamed.layer,
+        layer_class=blamed.layer_class,
+        tensor=_tensor_name(names, node) or (f"{blamed.layer}/{node.op_type}" if blamed.layer else node.op_type),
+        tensor_kind="gradient" if node.stage == BACKWARD else "activation" if found.phase == "forward" else "loss",
+        op_type=node.op_type,
+        op_name=f"{blamed.layer}/{node.op_type}" if blamed.layer else node.op_type,
+        source=user,
+        samples=origin.samples(outputs[0], size) if outputs else (),
+        precision="op",
+        inputs=origin.operands(seen, node, names),
+        output=origin.counts(replace_outputs(node, outputs)),
+    )
+
+
+def _input_origin(seen: Observation, found: Found, coarse: Origin, batch: list[tuple[str, Any]]) -> Origin:
+    name, tensor = next((n, t) for n, t in batch if any(observe.state_of(t)))
+    array = np.asarray(tensor).astype(np.float64)
+    user, _ = source.locate(found.node.frames, _boundary())
+    return replace(
+        coarse,
+        phase="input",
+        layer="",
+        tensor=name,
+        tensor_kind="input",
+        op_type=found.node.op_type,
+        source=user,
+        samples=origin.samples(tensor, array.shape[0] if array.ndim else None),
+        precision="op",
+        inputs=origin.operands(seen, found.node, _names(seen)),
+        output=Counts(int(np.isnan(array).sum()), int(np.isposinf(array).sum()), int(np.isneginf(array).sum()), array.size),
+    )
+
+
+def _refused(seen: Observation, coarse: Origin) -> Origin | None:
+    """The origin where a kernel raised instead of making a bad value, as those of TensorFlow do for invalid labels."""
+    error = seen.error
+    op = re.search(r"__wrapped__(\w+?)_device_", str(error))
+    if not isinstance(error, tf.errors.OpError) or op is None:
+        return None
+    frames, trace = [], error.__traceback__
+    while trace is not None:
+        frames.append((trace.tb_frame.f_code, trace.tb_lineno))
+        trace = trace.tb_next
+    user, _ = source.locate(frames[::-1], _boundary())
+    inside = any(code.co_name == "__call__" and code.co_filename.endswith(("layers/layer.py", "base_layer.py")) for code, _ in frames)
+    return replace(
+        coarse,
+        phase="forward" if inside else "loss",
+        op_type=op.group(1),
+        op_name=op.group(1),
+        source=user,
+        precision="op",
+    )
+
+
+def _forward(seen: Observation, node: Node) -> Node | None:
+    """The forward op to which a gradient op belongs."""
+    if node.forward >= 0:
+        return seen.nodes[node.forward]
+    for tensor in node.inputs:
+        made = seen.producers.get(id(tensor))
+        if made is not None and made.stage == FORWARD and made.inputs and made.op_type != "ReadVariableOp":
+            return made
+    return None
+
+
+def _library(seen: Observation, found: Found) -> dict[str, Any]:
+    """The library's line behind the user's, for those who want to look there."""
+    blamed = _forward(seen, found.node) if found.node.stage == BACKWARD else found.node
+    _, library = source.locate((blamed or found.node).frames, _boundary())
+    extra: dict[str, Any] = {} if library is None else {"library": {"file": library.file, "line": library.line, "function": library.function}}
+    if blamed is not None and blamed is not found.node:
+        extra["forward_op"] = blamed.op_type
+    if found.through_where:
+        extra["through_where"] = True
+    return extra
+
+
+def _names(seen: Observation) -> dict[int, str]:
+    names = {id(s.tensor): s.name for s in seen.collector.seen if s.kind != "gradient"}
+    names |= {id(s.tensor): f"gradient of {s.name}" for s in seen.collector.seen if s.kind == "gradient"}
+    for node in seen.nodes:
+        if node.op_type == "ReadVariableOp":
+            named = seen.collector.names.by_handle(node.inputs[0])
+            if named is not None:
+                names[id(node.outputs[0])] = named.name
+    return names
+
+
+def _tensor_name(names: dict[int, str], node: Node) -> str:
+    return next((names[id(t)] for t in node.outputs if id(t) in names), "")
+
+
+def _batch_size(batch: list[tuple[str, Any]]) -> int | None:
+    return next((int(t.shape[0]) for _, t in batch if kernels.measurable(t) is not None and t.shape.rank), None)
+
+
+def replace_outputs(node: Node, outputs: Any) -> Node:
+    return node if outputs is node.outputs else replace(node, outputs=tuple(outputs))
+
+
+def _boundary() -> CodeType:
+    return observe.run.__code__

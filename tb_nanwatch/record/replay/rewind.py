@@ -1,0 +1,88 @@
+"""The recorder's side of the replay: what is kept at every call, and when it is used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from tb_nanwatch.format.records import Incident
+from tb_nanwatch.record.collect import Collector
+from tb_nanwatch.record.options import Options
+from tb_nanwatch.record.replay import rerun
+from tb_nanwatch.record.replay.memory import Call, Memory
+from tb_nanwatch.record.replay.state import Handles, RandomState
+
+MOST: Final = 3  # incidents of a run that are replayed
+
+# Kernels that keep a random state of their own: running them again would change what the run draws next.
+_DRAWING: Final = frozenset(
+    "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal ParameterizedTruncatedNormal Multinomial "
+    "RandomShuffle RandomGamma RandomPoissonV2 RandomPoisson".split()
+)
+
+
+class Rewind:
+    """Keeps the memory, and investigates incidents with it.
+
+    say: writes a note and prints it. state: the variables that a step changes, as far as the entry point knows.
+    """
+
+    def __init__(self, say: Callable[[str, str], None], options: Options, state: Callable[[], Iterable[Any]]) -> None:
+        self._handles = Handles()
+        self._state = state
+        self._budget = options.replay_megabytes << 20
+        self._say = say
+        self._memory = Memory(self._handles, self._budget, self._too_large)
+        self._draws = False
+        self._under_xla = False
+        self._eager = True
+        self._investigated = 0
+        self.fresh: Callable[[], Callable[[Any], Any]] | None = None  # makes the step anew, with random kernels of its own
+        self._made: Any = None
+
+    @property
+    def on(self) -> bool:
+        return not self._memory.off
+
+    def traced(self, graph: Any, under_xla: bool) -> None:
+        """A step was traced into `graph`: now it is known what it reads, writes and draws."""
+        self._eager = False
+        self._handles.add_graph(graph)
+        self._under_xla |= under_xla
+        self._draws |= any(op.type in _DRAWING for op in graph.get_operations())
+        definitions = graph.as_graph_def(add_shapes=False).library.function
+        self._draws |= any(node.op in _DRAWING for f in definitions for node in f.node_def)
+
+    def before(self, step: int, data: Any, again: Any, by_hand: Any, names: list[str] | None) -> None:
+        """Take note of the call that is step `step`."""
+        if not self.on or self._investigated >= MOST:
+            return
+        if step % 16 == 0 or not len(self._handles):
+            self._handles.add_variables(self._state())
+        randomness = RandomState.now() if self._eager else None
+        self._memory.before(Call(step, data, again, by_hand, names, randomness))
+
+    def investigate(self, incident: Incident, collector: Callable[[], Collector]) -> rerun.Outcome | None:
+        """Replay the incident's first step; None where nothing was kept at all."""
+        if not self.on or self._investigated >= MOST:
+            return None
+        self._investigated += 1
+        start = time.monotonic()
+        again = None
+        if self._draws and self.fresh is not None:
+            self._made = self._made or self.fresh()
+            again = self._made
+        outcome = rerun.investigate(
+            self._memory, incident.first_step, incident.origin, collector, self._under_xla, again
+        )
+        outcome.extra["seconds"] = round(time.monotonic() - start, 3)
+        return outcome
+
+    def _too_large(self, size: int) -> None:
+        self._say(
+            "replay_off",
+            f"the state of this training takes {size >> 20:,} MB, more than replay_megabytes={self._budget >> 20:,}: "
+            "incidents will be located by layer, not by op",
+        )
+

@@ -1,0 +1,87 @@
+"""What a training step can change: variables, and the random states that Python holds.
+
+A kept value is a reference, not a copy: TensorFlow writes to a buffer of its own as long as somebody else
+holds the old one. Keeping a state costs one copy of what the next step changes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+_VARIABLE_TYPES = frozenset({tf.resource})
+
+
+class Handles:
+    """Resource handles of all variables that the watched step reads or writes."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, Any]] = {}  # id(handle) -> handle, dtype
+
+    def add_graph(self, graph: Any) -> None:
+        """Variables that a traced graph captures, those of the recorder among them."""
+        for outside in graph.external_captures:
+            self.add(outside)
+
+    def add(self, handle: Any) -> None:
+        if getattr(handle, "dtype", None) not in _VARIABLE_TYPES or id(handle) in self._known or not hasattr(handle, "numpy"):
+            return
+        data = getattr(handle, "_handle_data", None)
+        if data is not None and data.is_set and len(data.shape_and_type) == 1:
+            self._known[id(handle)] = (handle, tf.dtypes.as_dtype(data.shape_and_type[0].dtype))
+
+    def add_variables(self, variables: Iterable[Any]) -> None:
+        for variable in variables:
+            handle = getattr(variable, "handle", None)
+            if handle is not None:
+                self.add(handle)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def read(self) -> list[tuple[Any, Any, Any]]:
+        return [(h, d, tf.raw_ops.ReadVariableOp(resource=h, dtype=d)) for h, d in self._known.values()]
+
+
+@dataclass(frozen=True)
+class RandomState:
+    """Random states outside variables: Python's, numpy's and that of eager TensorFlow ops."""
+
+    python: Any
+    numpy: Any
+    eager: Any
+
+    @classmethod
+    def now(cls) -> RandomState:
+        generator = getattr(context.context(), "_rng", None)
+        return cls(random.getstate(), np.random.get_state(), None if generator is None else generator.getstate())  # noqa: NPY002
+
+    def put_back(self) -> None:
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)  # noqa: NPY002
+        generator = getattr(context.context(), "_rng", None)
+        if generator is not None and self.eager is not None:
+            generator.setstate(self.eager)
+
+
+@dataclass(frozen=True)
+class State:
+    """A state of the training that can be put back."""
+
+    values: list[tuple[Any, Any, Any]]
+    randomness: RandomState
+
+    @classmethod
+    def now(cls, handles: Handles) -> State:
+        return cls(handles.read(), RandomState.now())
+
+    def put_back(self) -> None:
+        for handle, _, value in self.values:
+            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        self.randomness.put_back()
