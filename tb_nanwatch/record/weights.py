@@ -69,7 +69,7 @@ class HostWeights:
     def updates(self) -> NDArray[np.float64] | None:
         if not self._before:
             return None
-        return np.array([_distance(in_place(v), kept) for kept, v in zip(self._before, self._trainable, strict=True)])
+        return np.array([distance(in_place(v), kept) for kept, v in zip(self._before, self._trainable, strict=True)])
 
 
 class DeviceWeights:
@@ -121,7 +121,7 @@ def in_place(variable: Any) -> NDArray[Any]:
     return np.asarray(tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype))
 
 
-def _distance(now: NDArray[Any], before: NDArray[Any]) -> float:
+def distance(now: NDArray[Any], before: NDArray[Any]) -> float:
     """L2 norm of the difference."""
     pairs = zip(measures.pieces(measures.wide(now)), measures.pieces(measures.wide(before)), strict=True)
     with np.errstate(all="ignore"):
