@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tb_nanwatch.record import collect, kernels
+from tb_nanwatch.record import collect, distribution, kernels
 
 
 def apply_if_finite(optimizer: Any, variables: list[Any], gradients: list[Any], apply: Callable[[], Any]) -> Any:
@@ -27,5 +27,24 @@ def apply_if_finite(optimizer: Any, variables: list[Any], gradients: list[Any], 
             apply()
         return tf.constant(True)
 
-    tf.cond(finite, applied, lambda: tf.constant(False))
+    if distribution.in_replica():
+        _apply_in_replicas(finite, applied)
+    else:
+        tf.cond(finite, applied, lambda: tf.constant(False))
     return getattr(optimizer, "iterations", None)
+
+
+def _apply_in_replicas(finite: Any, applied: Callable[[], Any]) -> None:
+    """All replicas of all workers apply or none does. An optimizer meets the other replicas, which it cannot in a cond: so the
+    cond is put around all of them."""
+    context = tf.distribute.get_replica_context()
+    bad = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.cast(tf.logical_not(finite), tf.float32))
+
+    def across(strategy: Any, bad: Any, applied: Any) -> None:
+        def apply_all() -> Any:
+            strategy.extended.call_for_each_replica(lambda apply: apply(), args=(applied,))
+            return tf.constant(True)
+
+        tf.cond(tf.equal(strategy.experimental_local_results(bad)[0], 0), apply_all, lambda: tf.constant(False))
+
+    context.merge_call(across, args=(bad, applied))
