@@ -12,24 +12,29 @@ from tb_nanwatch.errors import NanWatchError, NonFiniteError, UnreadableError, U
 from tb_nanwatch.version import __version__
 
 if TYPE_CHECKING:
+    from tb_nanwatch.record.graph.session import NanWatchHook, watch_session
     from tb_nanwatch.record.keras_fit import NanWatch
     from tb_nanwatch.record.watched_step import tap, watch
 
 _LAZY = {
     "NanWatch": "tb_nanwatch.record.keras_fit",
+    "NanWatchHook": "tb_nanwatch.record.graph.session",
     "tap": "tb_nanwatch.record.watched_step",
     "watch": "tb_nanwatch.record.watched_step",
+    "watch_session": "tb_nanwatch.record.graph.session",
 }
 
 __all__ = [
     "NanWatch",
     "NanWatchError",
+    "NanWatchHook",
     "NonFiniteError",
     "UnreadableError",
     "UsageError",
     "__version__",
     "tap",
     "watch",
+    "watch_session",
 ]
 
 
