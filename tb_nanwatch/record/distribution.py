@@ -74,20 +74,15 @@ def beside(tensor: Any) -> AbstractContextManager[Any]:
     return tf.device(device) if device else nullcontext()
 
 
-def worker(strategy: Any) -> int:
-    """Index of this process among the workers of its job; 0 where there is but one."""
+def worker(strategy: Any) -> int | None:
+    """Index of this process among those that train together; None where it is alone."""
     resolver = getattr(strategy, "cluster_resolver", None)
     spec = resolver.cluster_spec() if resolver is not None else None
     if not spec or resolver.task_id is None:
-        return 0
+        return None
+    if sum(spec.num_tasks(job) for job in ("chief", "worker") if job in spec.jobs) < 2:
+        return None
     return int(resolver.task_id) + int(resolver.task_type == "worker" and "chief" in spec.jobs)
-
-
-def workers(strategy: Any) -> int:
-    """Number of processes that train together."""
-    resolver = getattr(strategy, "cluster_resolver", None)
-    spec = resolver.cluster_spec() if resolver is not None else None
-    return sum(spec.num_tasks(job) for job in ("chief", "worker") if job in spec.jobs) or 1 if spec else 1
 
 
 def unsupported(strategy: Any) -> str:

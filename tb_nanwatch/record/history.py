@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from tb_nanwatch.format import metadata
 from tb_nanwatch.format.records import Closed, Incident, RunHeader, StepBlock
 from tb_nanwatch.record.thinning import read_records
+
+JOB_STARTS_WITHIN: Final = 600.0  # seconds from the first worker of a job to the last
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,12 @@ class History:
         return int(behind[-1]) + 1 if len(behind) else self.next_step
 
 
-def read(logdir: Path) -> History:
-    """History of a logdir, from the newest segments of each recorder. Damaged files count as far as they go."""
+def read(logdir: Path, worker: int | None = None) -> History:
+    """History of a logdir, from the newest segments of each recorder. Damaged files count as far as they go.
+
+    With `worker`, this process's index among those that train together, what its fellows have begun to write is no history: all of
+    them shall find the same, whoever comes first.
+    """
     newest: dict[str, Path] = {}
     for path in sorted(logdir.glob(f"events.out.tfevents.*{metadata.FILE_SUFFIX}")):
         parts = path.name.split(".")
@@ -46,20 +53,23 @@ def read(logdir: Path) -> History:
     steps: list[Any] = []
     iterations: list[Any] = []
     for path in newest.values():
-        header, closed, last = None, False, -1
+        header, closed, last, incident = None, False, -1, -1
+        mine: list[StepBlock] = []
         for _, _, record in read_records(path):
             if isinstance(record, RunHeader):
                 header = record
             elif isinstance(record, StepBlock):
-                steps.append(record.steps)
-                iterations.append(record.iterations)
+                mine.append(record)
                 last = int(record.steps[-1])
             elif isinstance(record, Incident):
-                next_incident = max(next_incident, record.id + 1)
+                incident = max(incident, record.id)
             elif isinstance(record, Closed):
                 closed = True
-        if header is None:
+        if header is None or (worker is not None and not closed and _is_fellow(header, worker)):
             continue
+        steps += [block.steps for block in mine]
+        iterations += [block.iterations for block in mine]
+        next_incident = max(next_incident, incident + 1)
         attempts = max(attempts, header.attempt + 1)
         next_step = max(next_step, last + 1)
         if not closed and header.host == socket.gethostname() and header.pid != os.getpid() and _alive(header.pid):
@@ -74,6 +84,15 @@ def read(logdir: Path) -> History:
         live,
         same,
     )
+
+
+def _is_fellow(header: RunHeader, worker: int) -> bool:
+    """Whether an open file seems to be another worker's of the job that is starting now. Processes elsewhere cannot be asked."""
+    if header.worker == worker:
+        return False
+    if header.host == socket.gethostname():
+        return _alive(header.pid)
+    return header.wall_time > time.time() - JOB_STARTS_WITHIN
 
 
 def _alive(pid: int) -> bool:

@@ -45,12 +45,16 @@ class Recorder(Recording):
         scaled: bool = False,
         state: Callable[[], Iterable[Any]] = tuple,
     ) -> None:
-        self.names = names
         for earlier in list(_open):  # a notebook cell that ran twice
             if earlier.names.handles() == names.handles():
                 earlier.close()
+        unsupported = distribution.unsupported(names.strategy)
+        if unsupported:  # its variables may be elsewhere
+            names, scalars = Names(), Scalars()
         done = -1 if scalars.iterations is None else int(np.asarray(scalars.iterations))
-        super().__init__(logdir, options, entry_point, names.variables, done, scaled)
+        self.names = names
+        worker = distribution.worker(names.strategy)
+        super().__init__(logdir, options, entry_point, names.variables, done, scaled, worker)
         distributed = distribution.replicas(names.strategy) > 1
         self._copies: Any = {}
         self._around_replicas: Collector | None = None
@@ -62,6 +66,8 @@ class Recorder(Recording):
         self._pending: Launched | None = None
         poisoned = any(not tf.reduce_all(tf.math.is_finite(v.variable)) for v in self._weights)
         self._start(self._probe, poisoned, scalars.current_loss_scale())
+        if unsupported:
+            self.guard.disable(unsupported)
         _open.add(self)
 
     # ------------------------------------------------------------ around a step

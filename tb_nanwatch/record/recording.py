@@ -29,7 +29,8 @@ from tb_nanwatch.record.writer import RunWriter
 
 
 class Recording:
-    """Base of the recorders. `iterations` the training has done already, -1 where nobody counts.
+    """Base of the recorders. `iterations` the training has done already, -1 where nobody counts; `worker` is this process's
+    index among those that train together, None where it is alone.
 
     Raises UsageError if the logdir cannot be written. `_start` must follow.
     """
@@ -45,6 +46,7 @@ class Recording:
         weights: Sequence[NamedVariable],
         iterations: int = -1,
         scaled: bool = False,
+        worker: int | None = None,
     ) -> None:
         self.options = options
         self.guard = Guard(self._on_disable)
@@ -56,7 +58,8 @@ class Recording:
         self._tensors = Tensors()
         self._weights = [v for v in weights if options.wants(v.name, v.layer)]
         path = Path(logdir)
-        self._past = history.read(path) if path.is_dir() else history.History()
+        self._worker = worker
+        self._past = history.read(path, worker) if path.is_dir() else history.History()
         self.first_step = self._past.step_after(0 if self._past.same_process else iterations)
         try:
             self._writer = RunWriter(
@@ -187,6 +190,7 @@ class Recording:
             every=self.options.every,
             versions=history.versions(),
             options=self.options.as_text(),
+            worker=self._worker or 0,
             error_policy=self.options.on_nonfinite,
         )
 
