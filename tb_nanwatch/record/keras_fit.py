@@ -19,6 +19,7 @@ from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.optimizers import is_scaled, scalars_of, variables_of
 from tb_nanwatch.record.recorder import Recorder
+from tb_nanwatch.record.replay.memory import Ways
 
 _watchers: weakref.WeakKeyDictionary[Any, weakref.ref[NanWatch]] = weakref.WeakKeyDictionary()
 
@@ -118,15 +119,13 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
     def _around(self, function: Any, step: Any, recorder: Recorder, model: Any) -> Any:
         batches = _Batches(function, step, model)
         if recorder.rewind is not None:
-            recorder.rewind.fresh = batches.fresh
+            recorder.rewind.ways = Ways(batches.again, batches.by_hand, batches.fresh, optimizer=model.optimizer)
 
         def watched_function(iterator: Any) -> Any:
             try:
                 if recorder.rewind is not None and recorder.rewind.on and batches.can_be_kept(iterator):
                     data = next(iterator)
-                    recorder.before_call(
-                        data, lambda: batches.again(data), lambda: batches.by_hand(data), ["x", "y", "sample_weight"]
-                    )
+                    recorder.before_call(data, ["x", "y", "sample_weight"])
                     logs = batches.again(data)
                 else:
                     logs = function(iterator)

@@ -19,6 +19,7 @@ class Options:
     every: steps between full statistics; norms come at every step.
     on_nonfinite: "record" (leave the training as it is), "stop", "raise" or "skip".
     replay, replay_megabytes: rewind and replay, and the memory it may take.
+    trial_seconds: time for trying remedies on the recorded steps of an incident; 0 switches it off.
     disk_megabytes: all that the run may write, older history being thinned to keep it.
     activations: whether outputs of layers are read.
     include, exclude: name patterns as in a shell (`decoder/*`), matched with layer and tensor names.
@@ -29,6 +30,7 @@ class Options:
     on_nonfinite: str = "record"
     replay: bool = True
     replay_megabytes: int = 1024
+    trial_seconds: int = 60
     disk_megabytes: int = 1024
     activations: bool = True
     include: tuple[str, ...] = ()
@@ -58,6 +60,9 @@ def parse(given: dict[str, Any]) -> Options:
         value = checked.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise UsageError(f"{name} must be a whole number of at least 1, not {value!r}")
+    seconds = checked.get("trial_seconds", 0)
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or seconds < 0:
+        raise UsageError(f"trial_seconds must be a whole number of seconds, 0 for none, not {seconds!r}")
     if checked.get("on_nonfinite", "record") not in POLICIES:
         raise UsageError(f"on_nonfinite must be one of {', '.join(POLICIES)}, not {checked['on_nonfinite']!r}")
     for name in ("include", "exclude"):

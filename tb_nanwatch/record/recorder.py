@@ -24,6 +24,7 @@ from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.probe import Launched, Probe, Scalars
 from tb_nanwatch.record.recording import Recording
 from tb_nanwatch.record.replay.rewind import Rewind
+from tb_nanwatch.record.replay.trials import Subject
 
 _open: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
@@ -57,6 +58,7 @@ class Recorder(Recording):
         super().__init__(logdir, options, entry_point, names.variables, done, scaled, worker)
         distributed = distribution.replicas(names.strategy) > 1
         self._copies: Any = {}
+        self._scalars = scalars
         self._around_replicas: Collector | None = None
         self._calls = 0
         self.rewind = Rewind(self._say, options, state) if options.replay and slots == 1 and not distributed else None
@@ -92,11 +94,11 @@ class Recorder(Recording):
                     self._finish(self._around_replicas)
         return outputs
 
-    def before_call(self, data: Any, again: Callable[[], Any], by_hand: Callable[[], Any], names: list[str] | None) -> None:
-        """Keep what a replay of the coming call needs. `again` runs it as it will run, `by_hand` eagerly and unwatched."""
+    def before_call(self, data: Any, names: list[str] | None) -> None:
+        """Keep what a replay of the coming call needs."""
         if self.rewind is not None and self.running and os.getpid() == self._pid:
             with self._lock, self.guard.contained("keeping a batch"), paused():
-                self.rewind.before(self.first_step + self._calls, data, again, by_hand, names)
+                self.rewind.before(self.first_step + self._calls, data, names)
         self._calls += 1
 
     def after_call(self) -> None:
@@ -164,10 +166,22 @@ class Recorder(Recording):
         """Rewind and replay; what it finds replaces the incident's origin."""
         if self.rewind is None:
             return None
+        rate = self._scalars.learning_rate
+        subject = Subject(
+            [v.variable for v in self._weights], rate if hasattr(rate, "assign") else None, self._last_loss
+        )
         outcome = self.rewind.investigate(
-            incident, lambda: Collector(self.names, self.options, self.guard, copies=self._copies)
+            incident, lambda: Collector(self.names, self.options, self.guard, copies=self._copies), subject
         )
         return None if outcome is None else self._incidents.improve(incident.id, outcome.origin, outcome.as_json())
+
+    def _last_loss(self) -> float | None:
+        """Loss of the last step that ran through the watched function, recorded or not."""
+        plan = self._latest_plan()
+        if plan is None or not plan.scalar_ids:
+            return None
+        slot = (int(self._device.clock.numpy()) - 1) % self._device.slots
+        return float(np.asarray(plan.rows)[slot, -len(plan.scalar_ids)])
 
     def _drain_pending(self) -> None:
         if self._pending is not None and self.guard.alive:

@@ -15,10 +15,11 @@ import tensorflow as tf
 from tb_nanwatch.errors import UsageError
 from tb_nanwatch.record import collect, kernels
 from tb_nanwatch.record import options as options_module
-from tb_nanwatch.record.functions import convert, is_function
+from tb_nanwatch.record.functions import Function, convert, is_function
 from tb_nanwatch.record.naming import Names, is_layer
 from tb_nanwatch.record.optimizers import is_scaled, scalars_of, variables_of
 from tb_nanwatch.record.recorder import Recorder
+from tb_nanwatch.record.replay.memory import Ways
 
 
 def watch(
@@ -28,7 +29,7 @@ def watch(
     optimizer: Any = None,
     variables: Iterable[Any] | None = None,
     **options: Any,
-) -> WatchedStep:
+) -> Any:
     """Watch a training step of any kind: eager, tf.function, jit_compile.
 
     Args:
@@ -38,6 +39,9 @@ def watch(
         optimizer: a Keras optimizer, or a list or dict of them; only needed for learning rate, loss scale and iterations.
         variables: variables to watch where there is no model.
         **options: see `tb_nanwatch.record.options.Options`.
+
+    Returns:
+        A WatchedStep; under a strategy that cannot be watched, the step as it was.
 
     Raises:
         UsageError: a step that cannot be called, nothing to watch, an option that is not allowed, or a logdir that
@@ -67,7 +71,10 @@ def watch(
         return [*bare, *variables_of(holders)]
 
     recorder = Recorder(logdir, checked, names, scalars_of(first), "watch", scaled=is_scaled(first), state=state)
-    return WatchedStep(step, recorder)
+    if not recorder.running and is_function(step):  # whoever schedules it on other machines wants a tf.function
+        recorder.close()
+        return Unwatched.of(step)
+    return WatchedStep(step, recorder, first)
 
 
 def tap(name: str, tensor: Any) -> Any:
@@ -81,7 +88,7 @@ def tap(name: str, tensor: Any) -> Any:
 class WatchedStep:
     """A step under watch. Call it as the original; `close` it at the end, or use it as a context manager."""
 
-    def __init__(self, step: Callable[..., Any], recorder: Recorder) -> None:
+    def __init__(self, step: Callable[..., Any], recorder: Recorder, optimizer: Any = None) -> None:
         functools.update_wrapper(self, step, updated=())
         self._recorder = recorder
         self._original: Any = step
@@ -91,20 +98,20 @@ class WatchedStep:
             self._step = convert(step, self._run_inside)
             self._by_hand = step.python_function
             self._inside = True
-            if recorder.rewind is not None:
-                recorder.rewind.fresh = self._fresh
         else:
             self._step = self._by_hand = step
             self._inside = False
+        if recorder.rewind is not None:
+            recorder.rewind.ways = Ways(
+                run=lambda data: self._step(*data[0], **data[1]),
+                by_hand=lambda data: self._by_hand(*data[0], **data[1]),
+                fresh=self._fresh if self._inside else None,
+                inputs=lambda data: (*data[0], *data[1].values()),
+                optimizer=optimizer,
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        names = self._argument_names(args, kwargs)
-        self._recorder.before_call(
-            (*args, *kwargs.values()),
-            lambda: self._step(*args, **kwargs),
-            lambda: self._by_hand(*args, **kwargs),
-            names,
-        )
+        self._recorder.before_call((args, kwargs), self._argument_names(args, kwargs))
         if self._inside:
             result = self._step(*args, **kwargs)
         else:
@@ -125,7 +132,7 @@ class WatchedStep:
     def _fresh(self) -> Callable[[Any], Any]:
         """The unwatched step anew, as a function of what `before_call` was given as data."""
         copy = self._original._clone(None)
-        return lambda data: copy(*data)
+        return lambda data: copy(*data[0], **data[1])
 
     def _run_inside(self, step: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         names = self._argument_names(args, kwargs)
@@ -135,6 +142,25 @@ class WatchedStep:
         if len(args) > len(self._names):
             return [*(str(n) for n in range(len(args))), *kwargs]
         return [*self._names[: len(args)], *kwargs]
+
+
+class Unwatched(Function):  # type: ignore[misc]  # TensorFlow is untyped
+    """A tf.function as it was, where watching is not supported; with what a WatchedStep has."""
+
+    @classmethod
+    def of(cls, function: Any) -> Any:
+        copy = function._clone(None)
+        copy.__class__ = cls
+        return copy
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+    def __enter__(self) -> Unwatched:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        pass
 
 
 def _several(value: Any) -> list[tuple[str, Any]]:

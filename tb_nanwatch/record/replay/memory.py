@@ -15,13 +15,26 @@ EVERY: Final = 64  # steps between shadows
 
 
 @dataclass(frozen=True)
+class Ways:
+    """How a step can be run on what it was given.
+
+    run(data) trains as the run does, by_hand(data) eagerly and unwatched, fresh() makes a function of data that trains as the run does
+    but is traced anew. inputs(data) are the tensors that the step is given, for names.
+    """
+
+    run: Callable[[Any], Any]
+    by_hand: Callable[[Any], Any]
+    fresh: Callable[[], Callable[[Any], Any]] | None = None
+    inputs: Callable[[Any], Any] = lambda data: data
+    optimizer: Any = None
+
+
+@dataclass(frozen=True)
 class Call:
-    """One call of the step. `again` runs it as it ran, `by_hand` runs it eagerly, unwatched."""
+    """One call of the step."""
 
     step: int
     data: Any
-    again: Callable[[], Any]
-    by_hand: Callable[[], Any]
     names: list[str] | None = None  # of the parts of the data
     randomness: RandomState | None = None  # where the step draws outside of graphs
 

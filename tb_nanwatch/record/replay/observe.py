@@ -16,7 +16,7 @@ from tensorflow.python.framework import op_callbacks
 from tb_nanwatch.record import hooks
 from tb_nanwatch.record.collect import Collector, collecting
 from tb_nanwatch.record.replay import source
-from tb_nanwatch.record.replay.memory import Call
+from tb_nanwatch.record.replay.memory import Call, Ways
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
@@ -117,8 +117,8 @@ class Observation:
         return -1
 
 
-def run(call: Call, collector: Collector) -> Observation:
-    """Run a call's step eagerly, tf.functions included, and look at every op.
+def run(ways: Ways, call: Call, collector: Collector) -> Observation:
+    """Run a call eagerly, tf.functions included, and look at every op.
 
     An exception of the step is kept in the observation: a kernel that refuses its input is an answer, too.
     """
@@ -133,9 +133,9 @@ def run(call: Call, collector: Collector) -> Observation:
         stack.callback(tf.config.run_functions_eagerly, was_eager)
         op_callbacks.add_op_callback(seen.op)
         stack.callback(op_callbacks.remove_op_callback, seen.op)
-        collector.inputs(call.data, call.names)
+        collector.inputs(ways.inputs(call.data), call.names)
         try:
-            call.by_hand()
+            ways.by_hand(call.data)
         except Exception as error:
             seen.error = error
     return seen

@@ -10,10 +10,11 @@ import contextlib
 import io
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
@@ -21,11 +22,14 @@ import tensorflow as tf
 from tb_nanwatch.format.records import Counts, Origin
 from tb_nanwatch.record import kernels
 from tb_nanwatch.record.collect import Collector, paused
-from tb_nanwatch.record.replay import compiled, observe, origin, source
-from tb_nanwatch.record.replay.memory import Memory
+from tb_nanwatch.record.replay import compiled, observe, origin, source, trials
+from tb_nanwatch.record.replay.memory import Memory, Ways
 from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, Node, Observation
 from tb_nanwatch.record.replay.origin import Found
 from tb_nanwatch.record.replay.state import State
+from tb_nanwatch.record.replay.trials import Subject
+
+INITIAL: Final = 8  # an incident before this step may be the initial weights' doing
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,26 @@ class Outcome:
         return json.dumps(self.extra, sort_keys=True)
 
 
+@dataclass(frozen=True)
+class Trials:
+    """Whom to try remedies on, and for how many seconds."""
+
+    subject: Subject
+    seconds: float
+
+
 def investigate(
-    memory: Memory, step: int, coarse: Origin, collector: Callable[[], Collector], under_xla: bool, again: Any = None
+    memory: Memory,
+    ways: Ways,
+    step: int,
+    coarse: Origin,
+    collector: Callable[[], Collector],
+    under_xla: bool,
+    wanted: Trials | None,
 ) -> Outcome:
     """Replay the steps up to `step`; `coarse` is the origin that the recorder saw.
 
-    `again(data)` runs a step as it ran, where the calls themselves must not be used for that. `collector` makes a Collector for a step that runs eagerly. All state is put back, also after an error.
+    `collector` makes a Collector for a step that runs eagerly. All state is put back, also after an error.
     """
     calls = [call for call in memory.calls if call.step <= step]
     if memory.shadow is None or not calls or calls[-1].step != step:
@@ -56,14 +74,32 @@ def investigate(
             for call in calls[:-1]:
                 if call.randomness is not None:
                     call.randomness.put_back()
-                call.again() if again is None else again(call.data)
+                ways.run(call.data)
             failing = calls[-1]
             if failing.randomness is not None:
                 failing.randomness.put_back()
-            seen = observe.run(failing, collector())
-            return _told(seen, coarse, under_xla, len(calls))
+            before = State.now(memory.handles)
+            seen = observe.run(ways, failing, collector())
+            outcome = _told(seen, coarse, under_xla, len(calls))
+            if wanted is not None:
+                xla_only = outcome.extra["replay"] == "reproduced under XLA only"
+                deadline = time.monotonic() + wanted.seconds
+                from_the_start = calls[0].step == 0 and step < INITIAL
+                bench = trials.Bench(
+                    wanted.subject, ways, memory.shadow, before, calls, xla_only, from_the_start, deadline
+                )
+                outcome.extra["trials"] = _tried(bench, outcome, coarse)
+            return outcome
     finally:
         now.put_back()
+
+
+def _tried(bench: trials.Bench, outcome: Outcome, coarse: Origin) -> list[dict[str, Any]]:
+    try:
+        return trials.run(bench, outcome.origin or coarse, outcome.extra)
+    except Exception as error:  # the replay's findings are worth having without
+        outcome.extra["trials_failed"] = f"{type(error).__name__}: {str(error)[:200]}"
+        return []
 
 
 @contextlib.contextmanager

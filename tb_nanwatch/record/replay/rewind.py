@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from tb_nanwatch.format.records import Incident
 from tb_nanwatch.record.collect import Collector
 from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.replay import rerun
-from tb_nanwatch.record.replay.memory import Call, Memory
+from tb_nanwatch.record.replay.trials import Subject
+from tb_nanwatch.record.replay.memory import Call, Memory, Ways
 from tb_nanwatch.record.replay.state import Handles, RandomState
 
 MOST: Final = 3  # incidents of a run that are replayed
@@ -38,12 +40,13 @@ class Rewind:
         self._under_xla = False
         self._eager = True
         self._investigated = 0
-        self.fresh: Callable[[], Callable[[Any], Any]] | None = None  # makes the step anew, with random kernels of its own
+        self._seconds = options.trial_seconds
+        self.ways: Ways | None = None  # set by the entry point; without them nothing is kept
         self._made: Any = None
 
     @property
     def on(self) -> bool:
-        return not self._memory.off
+        return not self._memory.off and self.ways is not None
 
     def traced(self, graph: Any, under_xla: bool) -> None:
         """A step was traced into `graph`: now it is known what it reads, writes and draws."""
@@ -54,27 +57,31 @@ class Rewind:
         definitions = graph.as_graph_def(add_shapes=False).library.function
         self._draws |= any(node.op in _DRAWING for f in definitions for node in f.node_def)
 
-    def before(self, step: int, data: Any, again: Any, by_hand: Any, names: list[str] | None) -> None:
+    def before(self, step: int, data: Any, names: list[str] | None) -> None:
         """Take note of the call that is step `step`."""
         if not self.on or self._investigated >= MOST:
             return
         if step % 16 == 0 or not len(self._handles):
             self._handles.add_variables(self._state())
         randomness = RandomState.now() if self._eager else None
-        self._memory.before(Call(step, data, again, by_hand, names, randomness))
+        self._memory.before(Call(step, data, names, randomness))
 
-    def investigate(self, incident: Incident, collector: Callable[[], Collector]) -> rerun.Outcome | None:
-        """Replay the incident's first step; None where nothing was kept at all."""
-        if not self.on or self._investigated >= MOST:
+    def investigate(
+        self, incident: Incident, collector: Callable[[], Collector], subject: Subject
+    ) -> rerun.Outcome | None:
+        """Replay the incident's first step, then try remedies; None where nothing was kept at all."""
+        ways = self.ways
+        if not self.on or ways is None or self._investigated >= MOST:
             return None
         self._investigated += 1
         start = time.monotonic()
-        again = None
-        if self._draws and self.fresh is not None:
-            self._made = self._made or self.fresh()
-            again = self._made
+        if self._draws and ways.fresh is not None:
+            self._made = self._made or ways.fresh()
+            ways = replace(ways, run=self._made)
+            subject = replace(subject, last_loss=lambda: None)
+        trials = rerun.Trials(subject, self._seconds) if self._seconds else None
         outcome = rerun.investigate(
-            self._memory, incident.first_step, incident.origin, collector, self._under_xla, again
+            self._memory, ways, incident.first_step, incident.origin, collector, self._under_xla, trials
         )
         outcome.extra["seconds"] = round(time.monotonic() - start, 3)
         return outcome
