@@ -29,7 +29,7 @@ def watch(
     optimizer: Any = None,
     variables: Iterable[Any] | None = None,
     **options: Any,
-) -> Any:
+) -> WatchedStep | Unwatched:
     """Watch a training step of any kind: eager, tf.function, jit_compile.
 
     Args:
