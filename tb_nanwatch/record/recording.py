@@ -137,7 +137,7 @@ class Recording:
                 v.layer,
                 v.layer_class,
                 v.variable.dtype.name.removesuffix("_ref"),
-                None if v.variable.shape.rank is None else tuple(v.variable.shape),
+                None if v.variable.shape.rank is None else tuple(v.variable.shape.as_list()),
                 n,
                 v.trainable,
             )
