@@ -2,14 +2,16 @@
 """Writes the runs that the browser tests look at, through the real writer, without TensorFlow.
 
 `make_runs.py LOGDIR` makes `blowup` (every tensor dead from step 91 of 100 on, one of them a step earlier), `flash`
-(one NaN in one tensor at step 12,345 of 20,000), `healthy`, and `twice`, whose second attempt did steps 120 to 199
-again and went on to 259. `make_runs.py LOGDIR --live` keeps a run `live` open: for every line on standard input it
-appends 50 steps and answers with a line, and ends with the input.
+(one NaN in one tensor at step 12,345 of 20,000), `healthy`, `twice`, whose second attempt did steps 120 to 199
+again and went on to 259, and `op`, whose incident a replay traced to an op and a line. `make_runs.py LOGDIR --live`
+keeps a run `live` open: for every line on standard input it appends 50 steps and answers with a line, and ends with
+the input.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -22,8 +24,10 @@ from tb_nanwatch.format.records import (
     FullBlock,
     Incident,
     Note,
+    OperandStats,
     Origin,
     RunHeader,
+    Source,
     Spread,
     TensorInfo,
 )
@@ -195,6 +199,54 @@ def twice(logdir: Path) -> None:
         run.writer.close()
 
 
+def op(logdir: Path) -> None:
+    """The gradient of a square root at zero, traced by a replay. What looks like markup is text."""
+    run = Run(logdir, "op")
+    reached = "gradient/head/bias"
+    run.steps(
+        0,
+        60,
+        {(step, t.tag): magnitude.NAN for step in range(41, 60) for t in run.norms}
+        | {(40, reached): magnitude.POS_INF},
+    )
+    counts = Counts(pos_inf=2, size=32)
+    run.writer.event(CountsRow(40, {run.id_of(reached): counts}))
+    replay = {
+        "replay": "reproduced",
+        "replayed_steps": 9,
+        "seconds": 0.371,
+        "forward_op": "Sqrt",
+        "library": {"file": "/lib/tensorflow/python/ops/math_ops.py", "line": 5767, "function": "sqrt"},
+        "graph": [
+            {"role": "producer", "op_type": "Sqrt", "layer": "", "stage": "forward", "state": []},
+            {"role": "origin", "op_type": "SqrtGrad", "layer": "", "stage": "backward", "state": ["inf"]},
+            {"role": "consumer", "op_type": "<b>Mul</b>", "layer": "head", "stage": "backward", "state": ["nan"]},
+            {"role": "consumer", "op_type": "<b>Mul</b>", "layer": "head", "stage": "backward", "state": ["nan"]},
+        ],
+    }
+    origin = Origin(
+        "backward",
+        tensor="SqrtGrad",
+        tensor_kind="gradient",
+        op_type="SqrtGrad",
+        op_name="SqrtGrad",
+        source=Source("/home/me/project/train.py", 34, "rmse", "return tf.sqrt(error)  # <b>bold</b>"),
+        replica=1,
+        samples=(3, 17),
+        precision="op",
+        inputs=(
+            OperandStats("Sqrt", "float32", (32,), 0.0, 1.9641, zero=2),
+            OperandStats("mask", "float32", (32, 4), -3.0, 2.0, nan=1, inf=126, negative=1),
+        ),
+        output=counts,
+    )
+    spread = (Spread(0, 40, "backward", "head/bias", "gradient", counts, "head"),)
+    run.writer.event(
+        Incident(1, 40, 40, origin, spread=spread, last_finite_step=39, bad_steps=20, replay_json=json.dumps(replay))
+    )
+    run.writer.close()
+
+
 def live(logdir: Path) -> None:
     """Appends at every line of standard input."""
     run = Run(logdir, "live")
@@ -214,7 +266,7 @@ def main() -> None:
     parser.add_argument("logdir", type=Path)
     parser.add_argument("--live", action="store_true")
     options = parser.parse_args()
-    for write in (live,) if options.live else (blowup, flash, healthy, twice):
+    for write in (live,) if options.live else (blowup, flash, healthy, op, twice):
         write(options.logdir)
 
 

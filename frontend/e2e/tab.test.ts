@@ -46,8 +46,31 @@ describe("with runs, below a path prefix", () => {
     expect(await main.locator(".facts").textContent()).toContain("Last finite step89");
     expect(await tab.frame.locator(".incident.open").textContent()).toContain("7 +Inf of 2,048");
     expect(await tab.frame.locator(".spread li").allTextContents()).toEqual(["backwardhead/kernel", "backwardconv/kernel", "weightsconv/kernel"]);
-    expect(await tab.frame.locator("nav .run .name").allTextContents()).toEqual(["blowup", "flash", "healthy", "twice"]);
+    expect(await tab.frame.locator("nav .run .name").allTextContents()).toEqual(["blowup", "flash", "healthy", "op", "twice"]);
     expect(await tab.frame.getByRole("radio", { name: "Gradients" }).getAttribute("aria-checked")).toBe("true");
+  });
+
+  test("a replayed incident names the op, its line, inputs, samples, replica and neighbours", async () => {
+    tab = await Tab.open(browser, board.url, "#nanwatch&p.nanwatch.run=op");
+    await tab.painted();
+    const main = tab.frame.getByRole("main");
+    expect(await main.locator(".lead p").first().textContent()).toBe("Sqrt gradient at train.py:34return tf.sqrt(error)  # <b>bold</b>");
+    const body = main.locator(".incident.open .incident-body");
+    expect(await body.locator(".source").textContent()).toBe("…/project/train.py:34 in rmsereturn tf.sqrt(error)  # <b>bold</b>");
+    expect(await body.locator(".operands tbody tr").allTextContents()).toEqual(["Sqrtfloat32, 320 to 1.9642 zeros", "maskfloat32, 32 × 4−3 to 21 NaN126 Inf1 negative"]);
+    expect(await body.locator(".operands .bad").allTextContents()).toHaveLength(1);
+    expect(await body.locator(".operands tfoot").textContent()).toBe("Output2 +Inf of 32");
+    expect(await body.textContent()).toContain("samples 3, 17 of the batchreplica 1");
+    expect(await body.textContent()).toContain("Found by running 9 steps again, the last one op by op in 0.37 s.");
+    const graph = body.getByRole("img", { name: /^From Sqrt \(forward, finite\)\. SqrtGrad \(backward, Inf\) made the first bad value\. It went to 2 times <b>Mul<\/b> in head \(backward, NaN\)\.$/ });
+    await graph.waitFor();
+    expect(await graph.locator(".box .op").allTextContents()).toEqual(["Sqrt", "SqrtGrad", "<b>Mul</b> ×2"]);
+    expect(await graph.locator(".box.hurt").count()).toBe(2);
+    // Where the op is no row of the heatmap, the first tensor that its damage reached is shown.
+    expect(await tab.frame.getByRole("radio", { name: "Gradients" }).getAttribute("aria-checked")).toBe("true");
+    expect(await tab.frame.locator("figure.line").nth(1).locator("figcaption").textContent()).toContain("head/bias");
+    const overflow = await tab.frame.locator("html").evaluate((html) => html.scrollWidth - html.clientWidth);
+    expect(overflow).toBe(0);
   });
 
   test("one NaN in 20,000 steps is seen at full zoom-out and after zooming in on it", async () => {

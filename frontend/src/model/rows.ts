@@ -59,8 +59,8 @@ const KIND_OF_PHASE: Readonly<Record<string, Kind>> = {
 };
 
 /** Where the tensor that a report names stands: by tag, else by name in the kind that its phase touches, else by layer. */
-export function placeOf(tables: Tables, phase: string, tensor: string, layer = ""): Place | undefined {
-  const tagged = placeOfTag(tables, tensor);
+export function placeOf(tables: Tables, phase: string, tensor: string | null, layer: string | null = ""): Place | undefined {
+  const tagged = tensor === null ? undefined : placeOfTag(tables, tensor);
   if (tagged) return tagged;
   const first = KIND_OF_PHASE[phase];
   const kinds = first === undefined ? KINDS : [first, ...KINDS.filter((kind) => kind !== first)];
@@ -68,7 +68,7 @@ export function placeOf(tables: Tables, phase: string, tensor: string, layer = "
     const row = tables.kinds[kind].find((candidate) => candidate.name === tensor);
     if (row) return { kind, row };
   }
-  if (layer === "") return undefined;
+  if (layer === null || layer === "") return undefined;
   for (const kind of kinds) {
     const row = tables.kinds[kind].find((candidate) => candidate.layer === layer);
     if (row) return { kind, row };

@@ -68,12 +68,14 @@ export interface Operand {
   readonly nan: number;
   readonly inf: number;
   readonly zero: number;
+  readonly negative?: number;
 }
 
+/** Names that are not known are null. */
 export interface Origin {
   readonly phase: string;
-  readonly layer: string;
-  readonly tensor: string;
+  readonly layer: string | null;
+  readonly tensor: string | null;
   readonly op_type?: string | null;
   readonly op_name?: string | null;
   readonly source?: Source | null;
@@ -99,11 +101,41 @@ export interface Cause {
   readonly evidence?: readonly string[];
 }
 
+/** What became of the failing steps when they ran again with the remedy, and (`control`) without it. */
+export interface Trial {
+  readonly outcome: string;
+  readonly steps?: number;
+  readonly control?: string;
+  readonly note?: string;
+}
+
 export interface Remedy {
   readonly name: string;
   readonly why?: string;
   readonly snippet?: string;
-  readonly trial?: { readonly outcome: string; readonly note?: string; readonly steps?: number } | null;
+  readonly trial?: Trial | null;
+}
+
+/** An op beside the origin, or the origin itself. `state` holds "nan" and "inf", as far as its outputs did. */
+export interface GraphOp {
+  readonly role: string;
+  readonly op_type: string;
+  readonly layer?: string | null;
+  readonly stage?: string;
+  readonly state?: readonly string[];
+}
+
+/** How the recorder ran the incident again, and what it saw. `replay` is "reproduced" where that showed the origin. */
+export interface Replay {
+  readonly replay: string;
+  readonly why?: string | null;
+  readonly error?: string | null;
+  readonly replayed_steps?: number;
+  readonly seconds?: number;
+  readonly graph?: readonly GraphOp[];
+  readonly forward_op?: string | null;
+  readonly through_where?: boolean;
+  readonly library?: { readonly file: string; readonly line: number; readonly function: string } | null;
 }
 
 export interface Incident {
@@ -116,6 +148,8 @@ export interface Incident {
   readonly cause?: Cause | null;
   readonly other_causes?: readonly Cause[];
   readonly remedies?: readonly Remedy[];
+  readonly replay?: Replay | null;
+  readonly capsule?: string | null;
 }
 
 export interface Finding {

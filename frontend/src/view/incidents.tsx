@@ -1,7 +1,9 @@
 /** Beside the heatmap: each incident with where, why, what to do and how it spread; the findings; the report's text. */
-import { formatCount, formatCounts, formatNumber, formatSteps, fromJson, words } from "../model/format";
+import { formatCount, formatCounts, formatSteps, words } from "../model/format";
 import { placeOf } from "../model/rows";
-import type { Cause, Finding, Incident, Origin, Remedy, Report, SpreadStep } from "../model/types";
+import type { Finding, Incident, Report, SpreadStep } from "../model/types";
+import { Around, Where } from "./origin";
+import { Remedies, Why } from "./remedies";
 import * as session from "./session";
 
 const SHOWN = 8;
@@ -55,86 +57,14 @@ function IncidentItem({ incident, open }: { readonly incident: Incident; readonl
       </button>
       {open && (
         <div class="incident-body">
-          <Where origin={origin} />
-          {incident.cause && incident.cause.name !== "none" && <Why cause={incident.cause} others={incident.other_causes ?? []} />}
+          <Where incident={incident} />
+          {incident.cause && <Why cause={incident.cause} others={incident.other_causes ?? []} />}
           <Remedies remedies={incident.remedies ?? []} />
+          <Around incident={incident} />
           <Spread spread={incident.spread ?? []} step={incident.first_step} />
         </div>
       )}
     </article>
-  );
-}
-
-function Where({ origin }: { readonly origin: Origin }) {
-  const { source, op_type: op, samples, replica } = origin;
-  const inputs = origin.inputs ?? [];
-  const touched = [samples && samples.length > 0 ? `sample ${samples.slice(0, 12).map(formatCount).join(", ")}${samples.length > 12 ? " …" : ""}` : "", replica !== null && replica !== undefined && replica > 0 ? `replica ${replica}` : ""];
-  if (!op && !source && inputs.length === 0) return null;
-  return (
-    <section>
-      <h3>Where</h3>
-      {op && (
-        <p>
-          <code>{op}</code> {touched.filter((part) => part !== "").join(", ")}
-        </p>
-      )}
-      {source && source.file !== "" && (
-        <>
-          <p class="quiet">
-            {source.file}:{source.line}
-            {source.function !== "" && ` in ${source.function}`}
-          </p>
-          {source.code !== "" && <pre>{source.code}</pre>}
-        </>
-      )}
-      {inputs.slice(0, 4).map((input, index) => (
-        <p key={index} class="quiet">
-          input {input.name}: {formatNumber(fromJson(input.min) ?? NaN)} to {formatNumber(fromJson(input.max) ?? NaN)}
-          {input.nan > 0 && `, ${formatCount(input.nan)} NaN`}
-          {input.inf > 0 && `, ${formatCount(input.inf)} Inf`}
-          {input.zero > 0 && `, ${formatCount(input.zero)} zeros`}
-        </p>
-      ))}
-    </section>
-  );
-}
-
-function Why({ cause, others }: { readonly cause: Cause; readonly others: readonly Cause[] }) {
-  const sure = (candidate: Cause): string => (candidate.confidence === undefined ? "" : `${Math.round(100 * candidate.confidence)} % sure`);
-  return (
-    <section>
-      <h3>Why</h3>
-      <p>
-        <b>{words(cause.name)}</b> <span class="quiet">{sure(cause)}</span>
-      </p>
-      {(cause.evidence ?? []).map((text, index) => (
-        <p key={index} class="evidence">{text}</p>
-      ))}
-      {others.length > 0 && <p class="quiet">Also possible: {others.map((other) => [words(other.name), sure(other)].filter((part) => part !== "").join(", ")).join("; ")}</p>}
-    </section>
-  );
-}
-
-const OUTCOMES: Readonly<Record<string, string>> = { finite: "tried: stayed finite", nonfinite: "tried: did not help", inconclusive: "tried: inconclusive", not_run: "" };
-
-function Remedies({ remedies }: { readonly remedies: readonly Remedy[] }) {
-  if (remedies.length === 0) return null;
-  return (
-    <section>
-      <h3>What to do</h3>
-      {remedies.map((remedy, index) => {
-        const outcome = remedy.trial ? (OUTCOMES[remedy.trial.outcome] ?? "") : "";
-        return (
-          <div key={index} class="remedy">
-            <p>
-              <b>{words(remedy.name)}</b> {outcome !== "" && <span class={remedy.trial?.outcome === "finite" ? "good" : "quiet"}>{outcome}</span>}
-            </p>
-            {remedy.why && <p>{remedy.why}</p>}
-            {remedy.snippet && <pre>{remedy.snippet}</pre>}
-          </div>
-        );
-      })}
-    </section>
   );
 }
 

@@ -20,13 +20,15 @@ import * as session from "./session";
 export function Lines() {
   const now = session.detail.value;
   if (!now) return null;
-  const loss = now.tables.scalars.filter((scalar) => scalar.kind === "loss").slice(0, 1);
+  const { scalars, kinds } = now.tables;
+  const loss = scalars.find(({ kind }) => kind === "loss");
+  // What the user marked with `tap` is what they care for: the first such tensor stands beside the loss.
+  const tap = kinds.activation.find(({ layer_class: type, tag }) => type === "tap" && !session.pins.value.includes(tag));
   const stat = session.selection.value.stat;
   return (
     <section class="lines" aria-label="Line charts">
-      {loss.map((scalar) => (
-        <LineChart key={scalar.tag} tag={scalar.tag} stat="value" title={scalar.name} about="" />
-      ))}
+      {loss && <LineChart key={loss.tag} tag={loss.tag} stat="value" title={loss.name} about="" />}
+      {tap && <LineChart key={tap.tag} tag={tap.tag} stat="norm" title={tap.name} about={`tapped · ${STAT_NAMES.norm}`} />}
       <div class="toolbar">
         <h2>Pinned tensors</h2>
         <div class="tools">
@@ -175,7 +177,7 @@ function Chart({ tag, stat, title, about }: ChartProps) {
     pointer();
   });
 
-  const pinned = stat !== "value";
+  const pinned = session.pins.value.includes(tag);
   const series = fetched.value?.series;
   return (
     <figure class="line" aria-label={`${title} by step`}>

@@ -4,7 +4,7 @@ import * as api from "../net/api";
 import { hidden, readLink, watchLink, watchReload, watchTheme, writeLink } from "../net/host";
 import { Poller } from "../net/polling";
 import { TileStore } from "../net/tile_store";
-import { type Place, kindsPresent, placeOf, placeOfFinding, placeOfIncident, sharedPath } from "../model/rows";
+import { type Place, kindsPresent, placeOfFinding, placeOfIncident, sharedPath } from "../model/rows";
 import { type Action, START, readHash, reduce, writeHash } from "../model/selection";
 import { type Window, around, clamp, follow, same, span, whole } from "../model/steps";
 import type { Finding, Incident, Kind, Report, RunSummary, RunsAnswer, Tables, Theme } from "../model/types";
@@ -69,8 +69,9 @@ export const shared = computed(() => sharedPath(rows.value));
 export const flags = computed(() => {
   const now = detail.value;
   if (!now) return [];
-  return now.report.incidents.map(({ first_step: step, recovered, origin }) => {
-    const place = placeOf(now.tables, origin.phase, origin.tensor, origin.layer);
+  return now.report.incidents.map((incident) => {
+    const place = placeOfIncident(now.tables, incident);
+    const { first_step: step, recovered } = incident;
     return { step, recovered, row: place?.kind === kind.value ? place.row.row : undefined };
   });
 });

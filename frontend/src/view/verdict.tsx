@@ -1,11 +1,15 @@
-/** What happened, in the report's own words, and the facts. The first paragraph; with a story beside the heatmap the rest is told there. */
+/** What happened, in the report's own words, and the facts. Where the op is known, its line; else the first paragraph. The rest is told beside the heatmap. */
 import { formatAgo, formatCount, formatSteps, words } from "../model/format";
 import type { Report, RunSummary } from "../model/types";
+import { makerOf } from "../model/origin";
+import { Lead } from "./origin";
 import { LiveDot } from "./runs";
 import * as session from "./session";
 import { STATUS_WORDS, StatusSign } from "./status";
 
 export function Verdict({ run, report, brief }: { readonly run: RunSummary; readonly report: Report; readonly brief: boolean }) {
+  const first = report.incidents[0];
+  const made = first !== undefined && makerOf(first) !== undefined;
   return (
     <header class={`verdict ${report.status}`}>
       <p class="over">
@@ -15,7 +19,8 @@ export function Verdict({ run, report, brief }: { readonly run: RunSummary; read
         {session.live.value && <LiveDot />}
       </p>
       <h1>{report.headline}</h1>
-      {report.paragraphs.slice(0, brief ? 1 : undefined).map((text, index) => (
+      {made && <Lead incident={first} />}
+      {report.paragraphs.slice(0, made ? 0 : brief ? 1 : undefined).map((text, index) => (
         <p key={index} class="paragraph">
           {text}
         </p>

@@ -1,0 +1,175 @@
+/** What made the first bad value: one line for the top of the page, and the whole of it beside the heatmap. */
+import { formatCounts, words } from "../model/format";
+import { neighbourhoodOf } from "../model/neighbourhood";
+import { baseOf, folderOf, howKnown, lineOf, makerOf, operandRow, samplesText, whereText } from "../model/origin";
+import type { Incident, Origin, Source } from "../model/types";
+import { Graph } from "./graph";
+import { sure } from "./remedies";
+
+/** "`Sqrt` gradient at train.py:34 `return tf.sqrt(error)`", and the cause; nothing where no op is known. */
+export function Lead({ incident }: { readonly incident: Incident }) {
+  const { origin, cause } = incident;
+  const line = lineOf(origin);
+  if (!makerOf(incident)) return null;
+  return (
+    <div class="lead">
+      <p>
+        <Made incident={incident} />
+        {line !== "" && (
+          <>
+            {" at "}
+            <code class="at" title={origin.source?.file}>{line}</code>
+          </>
+        )}
+        {origin.source && origin.source.code !== "" && <code class="written">{origin.source.code}</code>}
+      </p>
+      {cause && cause.name !== "none" && (
+        <p>
+          <b class="sentence">{words(cause.name)}</b> <span class="quiet">{sure(cause)}</span>
+        </p>
+      )}
+    </div>
+  );
+}
+
+function Made({ incident }: { readonly incident: Incident }) {
+  const maker = makerOf(incident);
+  if (!maker) return null;
+  return maker.gradientOf === "" ? <code class="op">{maker.op}</code> : (
+    <>
+      <code class="op" title={maker.op}>{maker.gradientOf}</code> gradient
+    </>
+  );
+}
+
+/** The line, the op, what went into it, and which samples. */
+export function Where({ incident }: { readonly incident: Incident }) {
+  const { origin, replay } = incident;
+  const maker = makerOf(incident);
+  const facts = [samplesText(origin), typeof origin.replica === "number" && origin.replica >= 0 ? `replica ${origin.replica}` : "", whereText(replay)].filter((part) => part !== "");
+  if (!maker && !origin.source && facts.length === 0) return null;
+  return (
+    <section>
+      <h3>Where</h3>
+      {origin.source && <Line source={origin.source} />}
+      {replay?.library && (
+        <p class="quiet path">
+          inside the library: <code>{replay.library.function}</code>, <Path file={replay.library.file} line={replay.library.line} />
+        </p>
+      )}
+      {maker && (
+        <p>
+          <code class="op">{maker.op}</code>
+          {maker.gradientOf !== "" && (
+            <>
+              , gradient of <code>{maker.gradientOf}</code>
+            </>
+          )}
+          {origin.layer && (
+            <>
+              {" in layer "}
+              <b class="tensor">{origin.layer}</b>
+            </>
+          )}
+        </p>
+      )}
+      <Operands origin={origin} />
+      {facts.map((text) => (
+        <p key={text} class="evidence">{text}</p>
+      ))}
+    </section>
+  );
+}
+
+/** The ops around it, and how all this is known. */
+export function Around({ incident }: { readonly incident: Incident }) {
+  const around = neighbourhoodOf(incident.replay?.graph);
+  const known = howKnown(incident);
+  if (!around && known === "" && !incident.capsule) return null;
+  return (
+    <section>
+      <h3>{around ? "The ops around it" : "How this is known"}</h3>
+      {around && <Graph around={around} />}
+      {known !== "" && <p class="quiet">{known}</p>}
+      {incident.capsule && (
+        <p class="quiet path">
+          Kept in <code>{incident.capsule}</code>
+        </p>
+      )}
+    </section>
+  );
+}
+
+function Line({ source }: { readonly source: Source }) {
+  if (source.file === "") return null;
+  return (
+    <div class="source">
+      <p class="path">
+        <Path file={source.file} line={source.line} />
+        {source.function !== "" && (
+          <>
+            <span class="quiet"> in </span>
+            <code>{source.function}</code>
+          </>
+        )}
+      </p>
+      {source.code !== "" && <pre>{source.code}</pre>}
+    </div>
+  );
+}
+
+function Path({ file, line }: { readonly file: string; readonly line: number }) {
+  return (
+    <code title={file}>
+      <span class="quiet">{folderOf(file)}</span>
+      {baseOf(file)}
+      {line > 0 && `:${line}`}
+    </code>
+  );
+}
+
+/** The op's inputs, a row each, and what came out. */
+function Operands({ origin }: { readonly origin: Origin }) {
+  const inputs = (origin.inputs ?? []).map(operandRow);
+  const output = formatCounts(origin.output);
+  if (inputs.length === 0) return null;
+  return (
+    <table class="operands">
+      <thead>
+        <tr>
+          <th scope="col">Input</th>
+          <th scope="col">Range</th>
+          <th scope="col">Values</th>
+        </tr>
+      </thead>
+      <tbody>
+        {inputs.map((input, index) => (
+          <tr key={index} class={input.bad ? "bad" : undefined}>
+            <th scope="row">
+              <code>{input.name}</code>
+              <span class="quiet">{input.type}</span>
+            </th>
+            <td>{input.range}</td>
+            <td>
+              {input.counts.map(({ text, bad }) => (
+                <span key={text} class={bad ? "loud" : undefined}>
+                  {text}
+                </span>
+              ))}
+            </td>
+          </tr>
+        ))}
+      </tbody>
+      {output !== "" && (
+        <tfoot>
+          <tr>
+            <th scope="row">Output</th>
+            <td colSpan={2} class="loud">
+              {output}
+            </td>
+          </tr>
+        </tfoot>
+      )}
+    </table>
+  );
+}
