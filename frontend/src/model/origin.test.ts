@@ -9,9 +9,9 @@ function incident(replay: Replay | null, origin: Partial<Origin> = {}): Incident
 }
 
 test("the op, and the forward op whose gradient it is", () => {
-  expect(makerOf(incident({ replay: "reproduced", forward_op: "Sqrt" }))).toEqual({ op: "SqrtGrad", gradientOf: "Sqrt" });
+  expect(makerOf(incident({ outcome: "reproduced", forward_op: "Sqrt" }))).toEqual({ op: "SqrtGrad", gradientOf: "Sqrt" });
   expect(makerOf(incident(null))).toEqual({ op: "SqrtGrad", gradientOf: "" });
-  expect(makerOf(incident({ replay: "reproduced", forward_op: "Mul" }, { op_type: "Mul" }))).toEqual({ op: "Mul", gradientOf: "" });
+  expect(makerOf(incident({ outcome: "reproduced", forward_op: "Mul" }, { op_type: "Mul" }))).toEqual({ op: "Mul", gradientOf: "" });
   expect(makerOf(incident(null, { op_type: null }))).toBeUndefined();
 });
 
@@ -42,10 +42,11 @@ test("what went into the op", () => {
 });
 
 test("how it is known", () => {
-  expect(howKnown(incident({ replay: "reproduced", replayed_steps: 9, seconds: 0.371 }))).toBe("Found by running 9 steps again, the last one op by op in 0.37 s.");
-  expect(howKnown(incident({ replay: "not reproduced", why: "only a compiled kernel fails" }))).toBe("Running the step again did not bring it back: only a compiled kernel fails");
-  expect(howKnown(incident({ replay: "refused", error: "label 12 is outside [0, 10)" }))).toBe("Run again op by op, this op refused its inputs: label 12 is outside [0, 10)");
-  expect(howKnown(incident({ replay: "cut_short" }))).toBe("Running the step again: cut short.");
+  expect(howKnown(incident({ outcome: "reproduced", steps: 9, seconds: 0.371 }))).toBe("Found by running 9 steps again, the last one op by op in 0.37 s.");
+  expect(howKnown(incident({ outcome: "reproduced", why: null, steps: 1, seconds: null }))).toBe("Found by running the step again, op by op.");
+  expect(howKnown(incident({ outcome: "not reproduced", why: "only a compiled kernel fails" }))).toBe("Running the step again did not bring it back: only a compiled kernel fails");
+  expect(howKnown(incident({ outcome: "refused", error: "label 12 is outside [0, 10)" }))).toBe("Run again op by op, this op refused its inputs: label 12 is outside [0, 10)");
+  expect(howKnown(incident({ outcome: "cut_short" }))).toBe("Running the step again: cut short.");
   expect(howKnown(incident(null))).toBe("");
   expect(howKnown(incident(null, { precision: "layer" }))).toContain("not run again op by op");
 });

@@ -1,6 +1,6 @@
 /** The origin of an incident as short texts: what made the bad value, where that is written, from what, and how it is known. */
-import { formatCount, formatNumber, formatShape, fromJson } from "./format";
-import type { Incident, Operand, Origin, Replay, Trial } from "./types";
+import { formatCount, formatNumber, formatShape, fromJson, words } from "./format";
+import type { Incident, Operand, Origin, Trial } from "./types";
 
 const MOST_SAMPLES = 12;
 
@@ -80,13 +80,13 @@ function rangeText({ dtype, min, max, nan, inf }: Operand, size: number | undefi
 /** A sentence on how the origin is known, or why it is not known better. */
 export function howKnown({ origin, replay }: Incident): string {
   if (!replay) return origin.precision === "op" ? "" : "The step was not run again op by op: known is the first tensor that the recorder saw, not the op.";
-  const steps = replay.replayed_steps === undefined ? "the step" : replay.replayed_steps === 1 ? "1 step" : `${formatCount(replay.replayed_steps)} steps`;
-  const seconds = replay.seconds === undefined ? "" : ` in ${formatNumber(Number(replay.seconds.toPrecision(2)))} s`;
+  const steps = !replay.steps || replay.steps === 1 ? "the step" : `${formatCount(replay.steps)} steps`;
+  const seconds = typeof replay.seconds !== "number" ? "" : ` in ${formatNumber(Number(replay.seconds.toPrecision(2)))} s`;
   const why = (replay.why ?? replay.error ?? "").trim();
   const because = why === "" ? "." : `: ${why}`;
-  switch (replay.replay) {
+  switch (replay.outcome) {
     case "reproduced":
-      return `Found by running ${steps} again, the last one op by op${seconds}.`;
+      return `Found by running ${steps} again, ${steps === "the step" ? "" : "the last one "}op by op${seconds}.`;
     case "reproduced under XLA only":
       return `Found by running ${steps} again${seconds}; only the kernels that XLA compiled made the bad value.`;
     case "refused":
@@ -98,13 +98,8 @@ export function howKnown({ origin, replay }: Incident): string {
     case "failed":
       return `Running the step again failed${because}`;
     default:
-      return `Running the step again: ${replay.replay.replaceAll("_", " ")}${because}`;
+      return `Running the step again: ${words(replay.outcome ?? "nothing known")}${because}`;
   }
-}
-
-/** What to know of a gradient that comes out of a branch nobody took. */
-export function whereText(replay: Replay | null | undefined): string {
-  return replay?.through_where === true ? "The forward pass threw this value away (the unused branch of a where); the gradient came back through it." : "";
 }
 
 export interface TrialText {

@@ -125,16 +125,15 @@ export interface GraphOp {
   readonly state?: readonly string[];
 }
 
-/** How the recorder ran the incident again, and what it saw. `replay` is "reproduced" where that showed the origin. */
+/** How the recorder ran the incident again, and what it saw. `outcome` is "reproduced" where that showed the origin. */
 export interface Replay {
-  readonly replay: string;
+  readonly outcome: string | null;
   readonly why?: string | null;
   readonly error?: string | null;
-  readonly replayed_steps?: number;
-  readonly seconds?: number;
+  readonly steps?: number | null;
+  readonly seconds?: number | null;
   readonly graph?: readonly GraphOp[];
   readonly forward_op?: string | null;
-  readonly through_where?: boolean;
   readonly library?: { readonly file: string; readonly line: number; readonly function: string } | null;
 }
 

@@ -1,7 +1,7 @@
 /** What made the first bad value: one line for the top of the page, and the whole of it beside the heatmap. */
 import { formatCounts, words } from "../model/format";
 import { neighbourhoodOf } from "../model/neighbourhood";
-import { baseOf, folderOf, howKnown, lineOf, makerOf, operandRow, samplesText, whereText } from "../model/origin";
+import { baseOf, folderOf, howKnown, lineOf, makerOf, operandRow, samplesText } from "../model/origin";
 import type { Incident, Origin, Source } from "../model/types";
 import { Graph } from "./graph";
 import { sure } from "./remedies";
@@ -46,7 +46,7 @@ function Made({ incident }: { readonly incident: Incident }) {
 export function Where({ incident }: { readonly incident: Incident }) {
   const { origin, replay } = incident;
   const maker = makerOf(incident);
-  const facts = [samplesText(origin), typeof origin.replica === "number" && origin.replica >= 0 ? `replica ${origin.replica}` : "", whereText(replay)].filter((part) => part !== "");
+  const facts = [samplesText(origin), typeof origin.replica === "number" && origin.replica >= 0 ? `replica ${origin.replica}` : ""].filter((part) => part !== "");
   if (!maker && !origin.source && facts.length === 0) return null;
   return (
     <section>
