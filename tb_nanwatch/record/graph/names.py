@@ -34,6 +34,7 @@ _BEHIND: Final = frozenset(
         "Squeeze",
     ]
 )
+_SUMS: Final = frozenset(["BiasAdd", "BiasAddV1", "Add", "AddV2"])
 _FEEDING: Final = ("IteratorGetNext", "OneShotIterator", "QueueDequeue", "ReaderRead")
 
 
@@ -102,7 +103,7 @@ def activations(losses: Sequence[Any], named: Sequence[NamedVariable]) -> list[S
         ends: dict[str, Any] = {}
         for op in sorted(set(users), key=lambda o: places.get(o, 0)):
             for tensor in _surface(op, forward):
-                end = _end(tensor, set(users), derived, forward)
+                end = _end(tensor, set(users) if layer else (), derived, forward)
                 if end.shape.rank != 0:
                     ends.setdefault(end.name, end)
         for end in ends.values():
@@ -115,12 +116,15 @@ def activations(losses: Sequence[Any], named: Sequence[NamedVariable]) -> list[S
 def readable_here(tensor: Any) -> bool:
     """Whether this is a dense floating tensor that exists once in a run: not inside a loop or a branch."""
     plain = tensor.dtype in kernels.FLOATS and not tensor.dtype._is_ref_dtype
-    return plain and tensor.op._get_control_flow_context() is None
+    context = tensor.op._get_control_flow_context()
+    if context is not None and tensor.op.type in ("Exit", "RefExit"):  # what comes out of a loop belongs outside
+        context = context.outer_context
+    return plain and context is None
 
 
 def shape_of(tensor: Any) -> tuple[int, ...] | None:
     """The static shape, -1 where a dimension is not known."""
-    return None if tensor.shape.rank is None else tuple(-1 if d is None else d for d in tensor.shape)
+    return None if tensor.shape.rank is None else tuple(-1 if d is None else d for d in tensor.shape.as_list())
 
 
 def _named(seen: list[Seen]) -> list[Seen]:
@@ -140,7 +144,8 @@ def _scope(name: str) -> str:
 
 def _reads(variable: Any, forward: Collection[Any]) -> list[Any]:
     """Tensors that hold a variable's value, and ops that take the variable itself."""
-    found, waiting = [], [variable.op.outputs[0]]
+    found: list[Any] = []
+    waiting = [variable.op.outputs[0]]
     while waiting:
         for op in waiting.pop().consumers():
             if op not in forward:
@@ -169,7 +174,8 @@ def _derived(reads: Iterable[list[Any]], forward: Collection[Any], places: dict[
 
 def _users(reads: list[Any], derived: set[str], forward: Collection[Any]) -> list[Any]:
     """Ops in which a variable meets data."""
-    found, waiting, met = [], list(reads), set()
+    found: list[Any] = []
+    waiting, met = list(reads), set()
     while waiting:
         one = waiting.pop()
         ops = one.consumers() if hasattr(one, "consumers") else [one]
@@ -188,7 +194,8 @@ def _surface(op: Any, forward: Collection[Any]) -> list[Any]:
     """The op's own output, or, of an op inside a loop, what comes out of the loop."""
     if op.outputs and readable_here(op.outputs[0]) and op.type not in ("While", "StatelessWhile"):
         return [op.outputs[0]]
-    found, waiting, met = [], [op], {op}
+    found: list[Any] = []
+    waiting, met = [op], {op}
     while waiting:
         for tensor in waiting.pop().outputs:
             behind = [o for o in tensor.consumers() if o in forward and o not in met]
@@ -200,15 +207,18 @@ def _surface(op: Any, forward: Collection[Any]) -> list[Any]:
     return found
 
 
-def _end(tensor: Any, users: Collection[Any], derived: set[str], forward: Collection[Any]) -> Any:
-    """Go on from a layer's product to its bias and its activation, as long as the way does not fork."""
+def _end(tensor: Any, own: Collection[Any], derived: set[str], forward: Collection[Any]) -> Any:
+    """Go on from a layer's product to its bias and its activation, as long as the way does not fork.
+
+    `own`: the ops in which the layer's variables meet data; where no layer has a name, only what looks like a bias.
+    """
     while True:
         behind = [o for o in tensor.consumers() if o in forward and o.type != "Shape"]
         if len(behind) != 1 or not behind[0].outputs or not readable_here(behind[0].outputs[0]):
             return tensor
         op = behind[0]
         others = [t for t in op.inputs if t is not tensor]
-        bias = bool(others) and all(t.name in derived for t in others)
-        if op.outputs[0].shape.rank == 0 or not (op in users or op.type in _BEHIND or bias):
+        bias = not own and op.type in _SUMS and all(t.name in derived for t in others)
+        if op.outputs[0].shape.rank == 0 or not (op in own or op.type in _BEHIND or bias):
             return tensor
         tensor = op.outputs[0]

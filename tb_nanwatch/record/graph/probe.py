@@ -37,7 +37,7 @@ class GraphWeights:
             self.run = _nothing
 
     def read(self, values: bool) -> tuple[NDArray[np.float64], int]:
-        """(sums of squares float64[w], global step or -1); with `values`, the rest is answered from this reading."""
+        """(sums of squares float64[w], global step or -1). With `values`, the rest is answered from this reading."""
         step = [] if self._gauges.iterations is None else [self._gauges.iterations]
         squares, steps, self._now = self.run([self._gauges.squares, step, self._gauges.weights if values else ()])
         return np.asarray(squares), int(steps[0]) if steps else -1
@@ -87,7 +87,7 @@ class GraphProbe:
         return gauges.IN_TROUBLE if self._streak < CLOSE_LOOKS else gauges.NEVER
 
     def arrive(self, plan: Plan, mode: int, results: Any, arrays: Sequence[Any]) -> Reading:
-        """The Reading of a run that has ended. `results` as of `Layout.fetches`; `arrays` what was fed, in its order."""
+        """The Reading of a run that has ended. `results` as of `Layout.fetches`; `arrays`: what was fed."""
         packs, losses, rates = results
         with np.errstate(all="ignore"):
             given = np.array([measures.sum_of_squares(a) for a in arrays])
@@ -119,7 +119,7 @@ class GraphProbe:
             update_norms=updates,
         )
 
-    def statistics(self, plan: Plan, clock: int) -> NDArray[np.float64]:  # noqa: ARG002  # only ever asked for the newest
+    def statistics(self, plan: Plan, clock: int) -> NDArray[np.float64]:  # noqa: ARG002  # asked for the newest only
         """float64[m, COLUMNS] of the newest step."""
         return self._stats
 

@@ -48,13 +48,14 @@ class GraphRecorder(Recording):
         if not graph.gauges.losses:
             self._say("no_loss", "no loss is recorded: pass loss=, or add it to the graph's collection of losses")
 
-    def before(self, run: Run, fetches: Any, feeds: Mapping[str, tuple[Any, Any]]) -> int:
-        """Take note of a step that is about to run; the mode in which it shall be read."""
-        with self._lock, self._reader.through(run):
+    def before(self, run: Run, fetches: Any, feeds: Mapping[str, tuple[Any, Any]]) -> tuple[int, Mapping[Any, Any]]:
+        """Take note of a step that is about to run; the mode in which it shall be read, and what to feed for that."""
+        with self._lock, self.guard.contained("keeping what was fed"), self._reader.through(run):
             if self.memory is not None:
                 values = {name: value for name, (_, value) in feeds.items()}
                 self.memory.before(Fed(self.first_step + self._probe.calls, fetches, values))
-            return self._probe.mode()
+        mode = self._probe.mode()
+        return mode, {self._graph.gauges.mode: mode}
 
     def after(self, run: Run, layout: Layout, mode: int, results: Any, feeds: Mapping[str, tuple[Any, Any]]) -> None:
         """Read the step that has just run. Raises NonFiniteError if the user asked for it."""
@@ -109,7 +110,7 @@ class Pending:
     mode: int
     feeds: Mapping[str, tuple[Any, Any]]
     fetches: list[Any]
-    feed_dict: dict[Any, Any]
+    feed_dict: Mapping[Any, Any]
 
     def after(self, run: Run, results: Any) -> None:
         """Hand in what was fetched."""
@@ -126,7 +127,7 @@ class GraphWatcher:
             raise UsageError(
                 f"the logdir {os.fspath(logdir)!r} cannot be written: {error.strerror or error}"
             ) from error
-        self._make = lambda run: GraphRecorder(logdir, options, entry_point, graph, run)
+        self._make: Callable[[Run], GraphRecorder] = lambda run: GraphRecorder(logdir, options, entry_point, graph, run)
         self._graph = graph
         self._guard = Guard()
         self._end: weakref.finalize[Any, Any] | None = None
@@ -143,19 +144,23 @@ class GraphWatcher:
             return None
         if layout is None:
             return None
-        with self._guard.contained("beginning to watch a step"):
-            if self.recorder is None:
-                self.recorder = self._make(run)
-                self._end = weakref.finalize(self, self.recorder.close)  # also when the process ends
-            mode = self.recorder.before(run, fetches, feeds)
-            return Pending(self.recorder, layout, mode, feeds, layout.fetches(), {self._graph.gauges.mode: mode})
-        return None
+        recorder = self.recorder or self._begin(run)
+        if recorder is None:
+            return None
+        mode, feed_dict = recorder.before(run, fetches, feeds)
+        return Pending(recorder, layout, mode, feeds, layout.fetches(), feed_dict)
 
     def close(self) -> None:
         """End the recording."""
         if self._end is not None:
             self._end()
         self._guard.alive = False
+
+    def _begin(self, run: Run) -> GraphRecorder | None:
+        with self._guard.contained("beginning to watch a session"):
+            self.recorder = self._make(run)
+            self._end = weakref.finalize(self, self.recorder.close)  # also when the process ends
+        return self.recorder
 
 
 def _now(weights: GraphWeights) -> tuple[Any, int]:

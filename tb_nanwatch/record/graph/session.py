@@ -95,7 +95,7 @@ class _SessionWatch:
                     delattr(sess, name)
 
 
-class NanWatchHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
+class NanWatchHook(tf.compat.v1.train.SessionRunHook):
     """Watches a MonitoredSession: `MonitoredTrainingSession(hooks=[NanWatchHook("logs/run1", loss=loss)])`.
 
     A run counts as a training step if it trains a variable; all others are left alone.
@@ -141,7 +141,7 @@ class NanWatchHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
             self._pending = self._watcher.before(run_context.session.run, arguments.fetches, arguments.feed_dict)
         if self._pending is None:
             return None
-        return tf.compat.v1.train.SessionRunArgs(self._pending.fetches, self._pending.feed_dict)
+        return tf.compat.v1.train.SessionRunArgs(self._pending.fetches, dict(self._pending.feed_dict))
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Read the step."""

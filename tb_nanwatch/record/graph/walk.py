@@ -105,11 +105,8 @@ def training_ops(graph: Any, variables: Iterable[Any], gradients: Iterable[tuple
             continue
         mine = changed & watched
         if (
-            mine
-            and (is_apply(op) or op.type in _FUNCTIONS or op in flows or (not mine & known and not _loads(op)))
-            or changed & shared
-            and op in flows
-        ):
+            mine and (is_apply(op) or op.type in _FUNCTIONS or op in flows or (not mine & known and not _loads(op)))
+        ) or (changed & shared and op in flows):
             found.append(op)
     return found
 

@@ -72,7 +72,7 @@ class WatchedGraph:
         seen = names.inputs(graph.get_operations())
         seen += names.activations([t for _, t in losses], named) if options.activations else []
         seen += [
-            Seen("gradient", by_name[v.op].name, by_name[v.op].layer, "", t, _shape(v))
+            Seen("gradient", by_name[v.op].name, by_name[v.op].layer, "", t, names.shape_of(v))
             for t, v in gradients
             if v.op in by_name and names.readable_here(t)
         ]
@@ -107,11 +107,18 @@ class WatchedGraph:
         def runs(tensor: Any) -> bool:
             return tensor.op in ran and tensor.name not in feeds
 
+        fetched = {t.name for t in handler.fetches()}
+
+        def may_be_read(loss: Any) -> bool:
+            if loss.name in fetched:
+                return True
+            return fusion.readable(loss, self._compiled) if runs(loss) else self._harmless(loss, ran, feeds)
+
         rate = self.gauges.rate
         return Layout(
             tuple(t for t, value in feeds.values() if t.dtype in kernels.FLOATS and _is_array(value)),
             tuple(pack for pack in self.gauges.packs if all(runs(s.tensor) for s in pack.members)),
-            tuple(x for x in self.gauges.losses if runs(x.source) or self._harmless(x.source, ran, feeds)),
+            tuple(x for x in self.gauges.losses if may_be_read(x.source)),
             rate if rate is not None and runs(rate.source) else None,
         )
 
@@ -205,10 +212,6 @@ def _of_graph(graph: Any, tensor: Any, argument: str) -> bool:
     if not mine:
         raise UsageError(f"{argument}= holds {tensor!r}, which is no tensor of the graph that the session runs")
     return True
-
-
-def _shape(variable: Any) -> tuple[int, ...] | None:
-    return None if variable.shape.rank is None else tuple(variable.shape)
 
 
 def compiles(session: Any) -> bool:
