@@ -26,7 +26,7 @@ from apart import Job, Result, say
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 EXAMPLES: Final = """for example:
-  python benchmarks/overhead.py --json overhead.json              everything; hours on a small machine
+  python benchmarks/overhead.py --json overhead.json              everything; an hour or more on two cores
   python benchmarks/overhead.py --networks mlp --groups 3         a first look
   python benchmarks/overhead.py --variants nanwatch --modes xla --style loop
   python benchmarks/overhead.py --seconds 120                     a bound for the rounds of each process
