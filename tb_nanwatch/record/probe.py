@@ -101,6 +101,7 @@ class Probe:
         self._calls = 0
         self._every = device.options.every
         self._rate = float("nan")
+        self._metrics_finite = True
 
     def launch(self, plan: Plan | None) -> Launched:
         """Start reading; `arrive` turns the result into Readings. On an accelerator this does not wait."""
@@ -135,16 +136,21 @@ class Probe:
         self._clock = clock
         if launched.learning_rate is not None:
             self._rate = float(np.asarray(launched.learning_rate))
-        finite = all(bool(np.isfinite(np.asarray(m)).all()) for m in launched.metrics)
+        rows = None if launched.rows is None else np.asarray(launched.rows)
+        metrics_before = self._metrics_finite
+        self._metrics_finite = all(bool(np.isfinite(np.asarray(m)).all()) for m in launched.metrics)
+        turned = clock - 1  # metrics are seen after the call: the first bad step of it turned them, or else the last
+        if rows is not None and new > 1:
+            turned = next((at for at in range(clock - new, clock) if not np.isfinite(rows[at % slots]).all()), turned)
         readings = [
             Reading(
                 clock=at,
                 iterations=iterations - (clock - 1 - at) if iterations >= 0 else -1,
                 plan=plan,
-                row=None if launched.rows is None else np.asarray(launched.rows)[at % slots],
+                row=None if rows is None else rows[at % slots],
                 kind=NOTHING if launched.kinds is None else int(np.asarray(launched.kinds)[at % slots]),
                 weights=None if slots > 1 else _arrived(launched.squares, np.zeros(0)),
-                metrics_finite=finite or at != clock - 1,
+                metrics_finite=self._metrics_finite if at >= turned else metrics_before,
                 learning_rate=self._rate,
                 loss_scale=float("nan") if launched.loss_scale is None else float(np.asarray(launched.loss_scale)),
                 weight_statistics=_arrived(launched.statistics),

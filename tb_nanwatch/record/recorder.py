@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.probe import Launched, Probe, Scalars
 from tb_nanwatch.record.recording import Recording
+from tb_nanwatch.record.replay.capsule import Capsules
 from tb_nanwatch.record.replay.rewind import Rewind
 from tb_nanwatch.record.replay.trials import Subject
 
@@ -52,8 +54,8 @@ class Recorder(Recording):
         unsupported = distribution.unsupported(names.strategy)
         if unsupported:  # its variables may be elsewhere
             names, scalars = Names(), Scalars()
+        self.names: Names = names
         done = -1 if scalars.iterations is None else int(np.asarray(scalars.iterations))
-        self.names = names
         worker = distribution.worker(names.strategy)
         super().__init__(logdir, options, entry_point, names.variables, done, scaled, worker)
         distributed = distribution.replicas(names.strategy) > 1
@@ -62,6 +64,7 @@ class Recorder(Recording):
         self._around_replicas: Collector | None = None
         self._calls = 0
         self.rewind = Rewind(self._say, options, state) if options.replay and slots == 1 and not distributed else None
+        self._capsules = Capsules(Path(logdir), entry_point, names, options.disk_megabytes << 20)
         self._device = DeviceSide(options, slots)
         self._asynchronous = bool(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))
         self._probe = Probe(self._device, self._weights, names.metrics, scalars, on_cpu=not self._asynchronous)
@@ -90,8 +93,9 @@ class Recorder(Recording):
             if not distribution.in_replica():
                 self._finish(collector)
             elif self._around_replicas is not None and distribution.is_last_here():
+                whole, self._around_replicas = self._around_replicas, None
                 with tf.device(None):
-                    self._finish(self._around_replicas)
+                    self._finish(whole)
         return outputs
 
     def before_call(self, data: Any, names: list[str] | None) -> None:
@@ -150,11 +154,11 @@ class Recorder(Recording):
             seen += [tf.convert_to_tensor(v.variable) for v in self._weights]
             ids += [(info.id, -1) for info in weights]
         self._declare()
-        if self.rewind is not None and not eager:
-            self.rewind.traced(tf.compat.v1.get_default_graph(), in_xla())
         plan = self._device.plan(ids, loss_ids, compiled=in_xla())
         write = self._device.write_eagerly if eager else self._device.write
         write(plan, seen, losses)
+        if self.rewind is not None and not eager:
+            self.rewind.traced(tf.compat.v1.get_default_graph(), in_xla(), self._device.variables())
 
     # ------------------------------------------------------------ after a call
 
@@ -173,7 +177,12 @@ class Recorder(Recording):
         outcome = self.rewind.investigate(
             incident, lambda: Collector(self.names, self.options, self.guard, copies=self._copies), subject
         )
-        return None if outcome is None else self._incidents.improve(incident.id, outcome.origin, outcome.as_json())
+        if outcome is None:
+            return None
+        folder = ""
+        with self.guard.contained("writing a capsule"):
+            folder = self.rewind.keep(incident, outcome, self._capsules)
+        return self._incidents.improve(incident.id, outcome.origin, outcome.as_json(), folder)
 
     def _last_loss(self) -> float | None:
         """Loss of the last step that ran through the watched function, recorded or not."""

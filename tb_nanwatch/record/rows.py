@@ -177,7 +177,8 @@ class StepRows:
             members = _members(plan, reading.kind)
             if reading.kind == CLOSE_LOOK:
                 counts = _correct(codes[:measured], stats, columns.ids)
-            else:
+            else:  # of tensors known to be finite: of others XLA makes anything
+                members = [m for m in members if not magnitude.to_bits(codes[m])]
                 columns.tiny[members] = (stats[members, kernels.MAX_ABS] > 0) & (stats[members, kernels.NORM] < TINY)
                 if plan.compiled or columns.tiny.any():
                     codes[members] = magnitude.encode(stats[members, kernels.NORM])
