@@ -81,11 +81,15 @@ class Collector:
         path, layer_class = known
         if not path or layer_class in _RESHAPING:
             return
+        self.layer_order.setdefault(path, len(self.layer_order))
+        floats = [t for t in map(kernels.measurable, tf.nest.flatten(outputs)) if t is not None]
+        here = [t for t in floats if self._reachable(t)]
+        self.missed += len(floats) - len(here)
+        if not here:  # inside control flow, or a call that only builds a model
+            return
         number = self._calls.get(path, 0)
         self._calls[path] = number + 1
-        self.layer_order.setdefault(path, len(self.layer_order))
         name = path if number == 0 else f"{path}:{number}"
-        floats = [t for t in map(kernels.measurable, tf.nest.flatten(outputs)) if t is not None]
         for index, tensor in enumerate(floats):
             suffix = "output" if index == 0 else f"output_{index}"
             self._add("activation", f"{name}/{suffix}", name, layer_class, tensor)

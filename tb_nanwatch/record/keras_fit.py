@@ -8,6 +8,7 @@ logs between batches as it would without it.
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from typing import Any
 
@@ -114,6 +115,7 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
             model.make_train_function(force=True)
             self._watched = (watched_step, self._around(model.train_function, step, recorder, model))
         object.__setattr__(model, "train_step", self._watched[0])
+        object.__setattr__(model, "make_train_function", self._made_anew(model))
         model.train_function = self._watched[1]
 
     def _around(self, function: Any, step: Any, recorder: Recorder, model: Any) -> Any:
@@ -145,12 +147,24 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
 
         return watched_function
 
+    def _made_anew(self, model: Any) -> Any:
+        """Every fit begins with this. Another one may begin without us, when a callback's exception ended ours."""
+        original = model.make_train_function
+
+        def make_train_function(*args: Any, **kwargs: Any) -> Any:
+            if not _is_fitting(model, sys._getframe(1)):
+                self._uninstall()
+            return original(*args, **kwargs)
+
+        return make_train_function
+
     def _uninstall(self) -> None:
         """Leave the model as it was: its own train_step and train_function."""
         if self._replaced is None:
             return
         (model, step, function), self._replaced = self._replaced, None
         model.__dict__.pop("train_step", None)
+        model.__dict__.pop("make_train_function", None)
         if step is not None:
             object.__setattr__(model, "train_step", step)
         if self._watched is None or model.train_function is self._watched[1]:
@@ -211,6 +225,16 @@ def _without_optionals(data: Any) -> Any:
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+
+
+def _is_fitting(model: Any, caller: Any) -> bool:
+    """Whether a fit of this model runs around `caller`, the frame that asks, which may itself begin one."""
+    frame = caller.f_back
+    while frame is not None:
+        if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model and "epoch" in frame.f_locals:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _key(model: Any) -> tuple[Any, ...]:

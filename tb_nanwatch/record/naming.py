@@ -31,6 +31,9 @@ class Names:
         self.metrics: list[NamedVariable] = []
         self._layers: dict[int, tuple[str, str]] = {}  # id(layer) -> path, class
         self._kept: list[Any] = []  # ids stay valid while the objects live
+        self._models: list[tuple[Any, str]] = []  # with their prefixes
+        self._modules: list[tuple[Any, str]] = []
+        self._strangers: set[int] = set()  # ids of layers and handles that are in none of them
         self._by_handle: dict[int, NamedVariable] = {}
         self._taken: set[str] = set()
         self.strategy: Any = None  # the tf.distribute.Strategy under which the variables were made
@@ -39,10 +42,15 @@ class Names:
 
     def layer(self, layer: Any) -> tuple[str, str] | None:
         """(path, class name) of a known layer, None for others; the path of a model itself is empty."""
+        if id(layer) not in self._layers:
+            self._look_again_for(layer)
         return self._layers.get(id(layer))
 
     def variable(self, variable: Any) -> NamedVariable | None:
+        """A watched variable, None for others."""
         handle = handle_of(variable)
+        if handle is not None and id(handle) not in self._by_handle:
+            self._look_again_for(handle)
         return None if handle is None else self._by_handle.get(id(handle))
 
     def handles(self) -> frozenset[int]:
@@ -59,33 +67,57 @@ class Names:
 
     def add_model(self, model: Any, prefix: str = "") -> None:
         """A Keras model or layer (Keras 3 or 2) with all that it contains."""
-        if id(model) in self._layers:
-            return
-        self._know(model, prefix)
-        self._add_contents(model, prefix)
-        for variable in getattr(model, "weights", []):  # what no walk along attributes finds
-            self._add_variable(variable, "", "", getattr(variable, "path", None) or variable.name)
-        for metric in getattr(model, "metrics", None) or []:
-            for variable in metric.variables:  # each replica has its own
-                for raw in _copies(variable):
-                    if raw.dtype.is_floating:
-                        self.metrics.append(NamedVariable(f"{metric.name}/{_own_name(variable)}", "", "", raw, False))
+        if id(model) not in self._layers:
+            self._know(model, prefix)
+            self._models.append((model, prefix))
+            self._walk_model(model, prefix)
 
     def add_module(self, module: Any, prefix: str = "") -> None:
         """A tf.Module: variables by attribute path, and the Keras layers in it, which are no modules."""
-        for path, found in module._flatten(predicate=lambda v: _is_variable(v) or is_layer(v), with_path=True):
-            parts = [prefix, *(str(part) for part in path)] if prefix else [str(part) for part in path]
-            if is_layer(found):
-                self.add_model(found, self._unique("/".join(parts)))
-            else:
-                self._add_variable(found, "/".join(parts[:-1]), "", "/".join(parts))
+        self._modules.append((module, prefix))
+        self._walk_module(module, prefix)
 
     def add_variables(self, variables: Iterable[Any]) -> None:
+        """Variables that belong to nothing."""
         for variable in variables:
             name = _own_name(variable)
             self._add_variable(variable, name.rpartition("/")[0], "", name)
 
-    def _add_contents(self, layer: Any, path: str) -> None:
+    def look_again(self) -> None:
+        """Learn what models and modules have made since: layers are built, and metrics made, by the first step."""
+        for model, prefix in list(self._models):
+            self._walk_model(model, prefix)
+        for module, prefix in self._modules:
+            self._walk_module(module, prefix)
+
+    def _look_again_for(self, thing: Any) -> None:
+        """The same if this thing was not met before."""
+        if id(thing) not in self._strangers and (self._models or self._modules):
+            self.look_again()
+            if id(thing) not in self._layers and id(thing) not in self._by_handle:
+                self._strangers.add(id(thing))
+                self._kept.append(thing)
+
+    def _walk_model(self, model: Any, prefix: str) -> None:
+        self._add_contents(model, prefix, set())
+        for variable in getattr(model, "weights", []):  # what no walk along attributes finds
+            self._add_variable(variable, "", "", getattr(variable, "path", None) or variable.name)
+        known = {id(metric.variable) for metric in self.metrics}
+        for metric in getattr(model, "metrics", None) or []:
+            for variable in metric.variables:  # each replica has its own
+                for raw in _copies(variable):
+                    if raw.dtype.is_floating and id(raw) not in known:
+                        self.metrics.append(NamedVariable(f"{metric.name}/{_own_name(variable)}", "", "", raw, False))
+
+    def _walk_module(self, module: Any, prefix: str) -> None:
+        for path, found in module._flatten(predicate=lambda v: _is_variable(v) or is_layer(v), with_path=True):
+            parts = [prefix, *(str(part) for part in path)] if prefix else [str(part) for part in path]
+            if not is_layer(found):
+                self._add_variable(found, "/".join(parts[:-1]), "", "/".join(parts))
+            elif id(found) not in self._layers:
+                self.add_model(found, self._unique("/".join(parts)))
+
+    def _add_contents(self, layer: Any, path: str, visited: set[int]) -> None:
         own = [*getattr(layer, "_trainable_variables", ()), *getattr(layer, "_non_trainable_variables", ())]
         own += [*getattr(layer, "_trainable_weights", ()), *getattr(layer, "_non_trainable_weights", ())]
         for variable in own:
@@ -93,10 +125,11 @@ class Names:
                 name = _own_name(variable).rpartition("/")[2]
                 self._add_variable(variable, path, type(layer).__name__, f"{path}/{name}" if path else name)
         for child in _children(layer):
-            if id(child) not in self._layers:
-                child_path = self._unique(f"{path}/{child.name}" if path else child.name)
-                self._know(child, child_path)
-                self._add_contents(child, child_path)
+            if id(child) not in visited:
+                visited.add(id(child))
+                if id(child) not in self._layers:
+                    self._know(child, self._unique(f"{path}/{child.name}" if path else child.name))
+                self._add_contents(child, self._layers[id(child)][0], visited)
 
     def _know(self, layer: Any, path: str) -> None:
         self._layers[id(layer)] = (path, type(layer).__name__)

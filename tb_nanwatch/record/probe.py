@@ -91,17 +91,21 @@ class Probe:
         scalars: Scalars,
         on_cpu: bool,
     ) -> None:
-        self.weights: Weights = HostWeights(weights) if on_cpu else DeviceWeights(weights)
-        self._count = len(weights)
-        self._device = device
-        self._metrics = [named.variable for named in metrics]
-        self._scalars = scalars
         self._on_cpu = on_cpu
+        self.watch(weights, metrics)
+        self._device = device
+        self._scalars = scalars
         self._clock = 0
         self._calls = 0
         self._every = device.options.every
         self._rate = float("nan")
         self._metrics_finite = True
+
+    def watch(self, weights: Sequence[NamedVariable], metrics: Sequence[NamedVariable]) -> None:
+        """What to read from now on."""
+        self.weights: Weights = HostWeights(weights) if self._on_cpu else DeviceWeights(weights)
+        self._count = len(weights)
+        self._metrics = [named.variable for named in metrics]
 
     def launch(self, plan: Plan | None) -> Launched:
         """Start reading; `arrive` turns the result into Readings. On an accelerator this does not wait."""

@@ -49,7 +49,7 @@ class Recorder(Recording):
         state: Callable[[], Iterable[Any]] = tuple,
     ) -> None:
         for earlier in list(_open):  # a notebook cell that ran twice
-            if earlier.names.handles() == names.handles():
+            if names.handles() and earlier.names.handles() == names.handles():
                 earlier.close()
         unsupported = distribution.unsupported(names.strategy)
         if unsupported:  # its variables may be elsewhere
@@ -68,6 +68,7 @@ class Recorder(Recording):
         self._device = DeviceSide(options, slots)
         self._asynchronous = bool(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))
         self._probe = Probe(self._device, self._weights, names.metrics, scalars, on_cpu=not self._asynchronous)
+        self._watching = len(self._weights) + len(names.metrics)
         self._pending: Launched | None = None
         poisoned = any(not tf.reduce_all(tf.math.is_finite(v.variable)) for v in self._weights)
         self._start(self._probe, poisoned, scalars.current_loss_scale())
@@ -86,7 +87,9 @@ class Recorder(Recording):
             collector = self._in_replica(collector)
         with hooks.installed(self.guard), collecting(collector):
             with self.guard.contained("reading the inputs of a step"):
-                inputs = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list | tuple | dict) else arguments
+                inputs = (
+                    arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list | tuple | dict) else arguments
+                )
                 collector.inputs(inputs, names)
             outputs = step(*arguments)
         with self._lock, self.guard.contained("adding statistics to a step"), paused():
@@ -143,12 +146,15 @@ class Recorder(Recording):
             for layer, number in part.layer_order.items():
                 self._tensors.layer_order.setdefault(layer, number)
             for number, s in enumerate(part.readable()):
-                info = self._tensors.register(s.kind, s.name, s.layer, s.layer_class, s.tensor.dtype.name, s.shape, number)
+                info = self._tensors.register(
+                    s.kind, s.name, s.layer, s.layer_class, s.tensor.dtype.name, s.shape, number
+                )
                 seen.append(tf.convert_to_tensor(s.tensor))
                 ids.append((info.id, replica))
             for name, loss in part.losses:
                 losses.append(loss)
                 loss_ids.append((self._tensors.register("loss", name, "", "", loss.dtype.name, (), 0).id, replica))
+        self._look_again(eager)
         weights = self._weight_infos()
         if self._device.slots > 1:  # several steps in a call: what the host sees afterwards is too late
             seen += [tf.convert_to_tensor(v.variable) for v in self._weights]
@@ -159,6 +165,16 @@ class Recorder(Recording):
         write(plan, seen, losses)
         if self.rewind is not None and not eager:
             self.rewind.traced(tf.compat.v1.get_default_graph(), in_xla(), self._device.variables())
+
+    def _look_again(self, eager: bool) -> None:
+        """Weights and metrics that the first steps have made."""
+        if not eager or self._calls <= 1:
+            self.names.look_again()
+        weights = [v for v in self.names.variables if self.options.wants(v.name, v.layer)]
+        if len(weights) + len(self.names.metrics) != self._watching:
+            self._watching = len(weights) + len(self.names.metrics)
+            self._weights = weights
+            self._probe.watch(weights, self.names.metrics)
 
     # ------------------------------------------------------------ after a call
 

@@ -53,7 +53,7 @@ class StepRows:
         self._probe = probe
         self._weight_infos = weight_infos
         self._kept: list[_Kept] = []
-        self._by_plan: dict[int, Columns] = {}
+        self._by_plan: dict[tuple[int, int], Columns] = {}  # by plan and number of weights, which may grow
         self._columns: Columns | None = None
         self._weights_bad: frozenset[int] = frozenset()  # their numbers
         self._metric = TensorInfo(METRICS, "metric", "metrics")
@@ -135,7 +135,10 @@ class StepRows:
     # ------------------------------------------------------------
 
     def _columns_of(self, reading: Reading, infos: Mapping[int, TensorInfo]) -> Columns:
-        key = -1 if reading.plan is None else reading.plan.index
+        key = (
+            -1 if reading.plan is None else reading.plan.index,
+            0 if reading.weights is None else len(reading.weights),
+        )
         if key not in self._by_plan:
             weights = self._weight_infos() if reading.weights is not None else []
             self._by_plan[key] = Columns.of(reading.plan, weights, infos)
@@ -154,7 +157,11 @@ class StepRows:
         self, reading: Reading, columns: Columns, codes: Any, counts: Mapping[int, Counts], values: Any
     ) -> tuple[Bad, ...]:
         bad = [
-            Bad(columns.infos[i], counts.get(columns.infos[i].id, Counts()), reading.culprits.get(columns.infos[i].id, -1))
+            Bad(
+                columns.infos[i],
+                counts.get(columns.infos[i].id, Counts()),
+                reading.culprits.get(columns.infos[i].id, -1),
+            )
             for i in np.flatnonzero(magnitude.to_bits(codes))
         ]
         bad += [

@@ -61,8 +61,8 @@ def watch(
         _add(names, one, prefix=label if len(models) > 1 else "")
     if variables is not None:
         names.add_variables(list(variables))
-    if not names.variables:
-        raise UsageError("nothing to watch: pass model= (a built Keras model or a tf.Module) or variables=[...]")
+    if not names and not names.variables:
+        raise UsageError("nothing to watch: pass model= (a Keras model or a tf.Module with variables) or variables=[...]")
     first = next((one for _, one in _several(optimizer)), None)
     holders = [one for _, one in [*_several(model), *_several(optimizer)]]
     bare = list(variables or ())
