@@ -54,7 +54,9 @@ describe("with runs, below a path prefix", () => {
     tab = await Tab.open(browser, board.url, "#nanwatch&p.nanwatch.run=op");
     await tab.painted();
     const main = tab.frame.getByRole("main");
-    expect(await main.locator(".lead p").first().textContent()).toBe("Sqrt gradient at train.py:34return tf.sqrt(error)  # <b>bold</b>");
+    expect(await main.locator(".verdict").textContent()).toMatch(/Sqrt.* at train\.py:34/);
+    expect(await main.locator(".lead .written").textContent()).toBe("return tf.sqrt(error)  # <b>bold</b>");
+    expect(await main.locator(".verdict").textContent()).not.toContain("`");
     const body = main.locator(".incident.open .incident-body");
     expect(await body.locator(".source").textContent()).toBe("…/project/train.py:34 in rmsereturn tf.sqrt(error)  # <b>bold</b>");
     expect(await body.locator(".operands tbody tr").allTextContents()).toEqual(["Sqrtfloat32, 320 to 1.9642 zeros", "maskfloat32, 32 × 4−3 to 21 NaN126 Inf1 negative"]);

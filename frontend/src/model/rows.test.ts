@@ -52,6 +52,13 @@ test("an incident in the loss is shown where it spread to", () => {
   expect(placeOfIncident(TABLES, incident)).toBeUndefined();
 });
 
+test("an op inside a layer is shown where it spread to, else at its layer", () => {
+  const incident = { first_step: 1, last_step: null, recovered: false, detected_step: 1, origin: { phase: "backward", layer: "b", tensor: "b/SqrtGrad" } };
+  expect(placeOfIncident(TABLES, { ...incident, spread: [{ order: 0, phase: "backward", tensor: "a/kernel" }] })).toMatchObject({ kind: "gradient", row: { layer: "a" } });
+  expect(placeOfIncident(TABLES, incident)).toMatchObject({ row: { layer: "b" } });
+  expect(placeOfIncident(TABLES, { ...incident, origin: { phase: "backward", layer: null, tensor: "SqrtGrad" } })).toBeUndefined();
+});
+
 test("the kinds that have rows", () => {
   expect(kindsPresent(TABLES)).toEqual(["weight", "gradient", "activation"]);
 });

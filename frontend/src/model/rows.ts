@@ -82,16 +82,16 @@ export function placeOfFinding(tables: Tables, rule: string, tensor: string): Pl
   return placeOf(tables, phase, tensor, tensor);
 }
 
-/** Where an incident began, or the first place it spread to that the heatmap can show. */
+/** Where an incident began; where that is no row (an op inside a layer), the first one that its damage reached; else its layer. */
 export function placeOfIncident(tables: Tables, { origin, spread }: Incident): Place | undefined {
-  const first = placeOf(tables, origin.phase, origin.tensor, origin.layer);
+  const first = placeOf(tables, origin.phase, origin.tensor);
   if (first) return first;
   const ordered = [...(spread ?? [])].sort((a, b) => a.order - b.order);
   for (const stop of ordered) {
     const place = placeOf(tables, stop.phase, stop.tensor);
     if (place) return place;
   }
-  return undefined;
+  return placeOf(tables, origin.phase, null, origin.layer);
 }
 
 /** The kinds that have rows at all, in the order of the switch. */

@@ -3,6 +3,7 @@ import { formatCount, formatCounts, formatSteps, words } from "../model/format";
 import { placeOf } from "../model/rows";
 import type { Finding, Incident, Report, SpreadStep } from "../model/types";
 import { Around, Where } from "./origin";
+import { Prose } from "./prose";
 import { Remedies, Why } from "./remedies";
 import * as session from "./session";
 
@@ -33,7 +34,9 @@ export function Story({ report }: { readonly report: Report }) {
         <details class="told">
           <summary>The whole story in words</summary>
           {report.paragraphs.map((text, index) => (
-            <p key={index}>{text}</p>
+            <p key={index}>
+              <Prose text={text} />
+            </p>
           ))}
         </details>
       )}
@@ -112,7 +115,9 @@ function FindingItem({ finding }: { readonly finding: Finding }) {
       </button>
       <div class="incident-body">
         {finding.evidence.map((text, index) => (
-          <p key={index} class="evidence">{text}</p>
+          <p key={index} class="evidence">
+            <Prose text={text} />
+          </p>
         ))}
         <Remedies remedies={(finding.remedies ?? []).map((remedy) => (typeof remedy === "string" ? { name: remedy } : remedy))} />
       </div>

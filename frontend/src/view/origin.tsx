@@ -6,23 +6,31 @@ import type { Incident, Origin, Source } from "../model/types";
 import { Graph } from "./graph";
 import { sure } from "./remedies";
 
-/** "`Sqrt` gradient at train.py:34 `return tf.sqrt(error)`", and the cause; nothing where no op is known. */
-export function Lead({ incident }: { readonly incident: Incident }) {
+/** "`Sqrt` gradient at train.py:34", where the headline does not say that already, the line's text, and the cause. */
+export function Lead({ incident, headline }: { readonly incident: Incident; readonly headline: string }) {
   const { origin, cause } = incident;
   const line = lineOf(origin);
+  const code = origin.source?.code ?? "";
+  const said = line !== "" && headline.includes(line);
   if (!makerOf(incident)) return null;
   return (
     <div class="lead">
-      <p>
-        <Made incident={incident} />
-        {line !== "" && (
-          <>
-            {" at "}
-            <code class="at" title={origin.source?.file}>{line}</code>
-          </>
-        )}
-        {origin.source && origin.source.code !== "" && <code class="written">{origin.source.code}</code>}
-      </p>
+      {!said && (
+        <p>
+          <Made incident={incident} />
+          {line !== "" && (
+            <>
+              {" at "}
+              <code class="at" title={origin.source?.file}>{line}</code>
+            </>
+          )}
+        </p>
+      )}
+      {code !== "" && (
+        <p>
+          <code class="written">{code}</code>
+        </p>
+      )}
       {cause && cause.name !== "none" && (
         <p>
           <b class="sentence">{words(cause.name)}</b> <span class="quiet">{sure(cause)}</span>

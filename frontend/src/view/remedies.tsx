@@ -4,6 +4,7 @@ import { useRef } from "preact/hooks";
 import { formatCount, words } from "../model/format";
 import { trialText } from "../model/origin";
 import type { Cause, Remedy } from "../model/types";
+import { Prose } from "./prose";
 
 export function sure({ confidence }: Cause): string {
   return confidence === undefined ? "" : `${Math.round(100 * confidence)} % sure`;
@@ -33,7 +34,9 @@ function Candidate({ cause }: { readonly cause: Cause }) {
         <b class="sentence">{cause.name === "none" ? "not proven" : words(cause.name)}</b> {cause.name !== "none" && <span class="quiet">{sure(cause)}</span>}
       </p>
       {(cause.evidence ?? []).map((text, index) => (
-        <p key={index} class="evidence">{text}</p>
+        <p key={index} class="evidence">
+          <Prose text={text} />
+        </p>
       ))}
     </div>
   );
@@ -70,14 +73,18 @@ function RemedyItem({ remedy }: { readonly remedy: Remedy }) {
         )}
       </p>
       {note !== "" && <p class="quiet">{note}</p>}
-      {remedy.why && <p>{remedy.why}</p>}
+      {remedy.why && (
+        <p>
+          <Prose text={remedy.why} />
+        </p>
+      )}
       {remedy.snippet && <Snippet text={remedy.snippet} />}
     </div>
   );
 }
 
 function Snippet({ text }: { readonly text: string }) {
-  const shown = useRef<HTMLPreElement>(null);
+  const shown = useRef<HTMLElement>(null);
   const label = useSignal("Copy");
   const copy = async (): Promise<void> => {
     label.value = (await copied(text, shown.current!)) ? "Copied" : "Selected";
@@ -85,10 +92,10 @@ function Snippet({ text }: { readonly text: string }) {
   };
   return (
     <div class="snippet">
-      <pre ref={shown}>{text}</pre>
       <button onClick={() => void copy()} aria-live="polite">
         {label.value}
       </button>
+      <code ref={shown}>{text}</code>
     </div>
   );
 }

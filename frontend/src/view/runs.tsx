@@ -13,7 +13,7 @@ export function RunList() {
   const filter = useSignal("");
   const all = session.answer.value?.runs ?? [];
   const wanted = filter.value.trim().toLowerCase();
-  const runs = wanted === "" ? all : all.filter((run) => `${run.run} ${run.status} ${run.headline}`.toLowerCase().includes(wanted));
+  const runs = wanted === "" ? all : all.filter((run) => `${run.run} ${run.status} ${plain(run.headline)}`.toLowerCase().includes(wanted));
   const selected = runs.findIndex((run) => run.run === session.selection.value.run);
   const choose = (index: number): void => {
     const run = runs[Math.min(runs.length - 1, Math.max(0, index))];
@@ -55,7 +55,7 @@ function RunItem({ run, selected }: { readonly run: RunSummary; readonly selecte
   const age = session.clock.value - run.updated;
   const isLive = !run.ended && age < session.SILENT_SECONDS;
   return (
-    <div class="run" role="option" id={selected ? SELECTED : undefined} aria-selected={selected} onClick={() => session.act({ do: "run", run: run.run })} title={`${run.run}\n${run.headline}`}>
+    <div class="run" role="option" id={selected ? SELECTED : undefined} aria-selected={selected} onClick={() => session.act({ do: "run", run: run.run })} title={`${run.run}\n${plain(run.headline)}`}>
       <div class="run-name">
         <StatusSign status={run.status} />
         <span class="name">{run.run === "." ? "(this folder)" : run.run}</span>
@@ -64,11 +64,16 @@ function RunItem({ run, selected }: { readonly run: RunSummary; readonly selecte
       <div class="quiet run-facts">
         {STATUS_WORDS[run.status]} · {formatCount(run.steps)} steps{isLive || run.updated <= 0 ? "" : ` · ${formatAgo(age)}`}
       </div>
-      <div class="quiet run-headline">{run.headline}</div>
+      <div class="quiet run-headline">{plain(run.headline)}</div>
     </div>
   );
 }
 
 export function LiveDot() {
   return <span class="live">live</span>;
+}
+
+/** A headline without the backticks around code. */
+function plain(headline: string): string {
+  return headline.replaceAll("`", "");
 }

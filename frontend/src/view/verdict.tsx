@@ -3,6 +3,7 @@ import { formatAgo, formatCount, formatSteps, words } from "../model/format";
 import type { Report, RunSummary } from "../model/types";
 import { makerOf } from "../model/origin";
 import { Lead } from "./origin";
+import { Prose } from "./prose";
 import { LiveDot } from "./runs";
 import * as session from "./session";
 import { STATUS_WORDS, StatusSign } from "./status";
@@ -18,11 +19,13 @@ export function Verdict({ run, report, brief }: { readonly run: RunSummary; read
         <span class="run-title">{run.run === "." ? "" : run.run}</span>
         {session.live.value && <LiveDot />}
       </p>
-      <h1>{report.headline}</h1>
-      {made && <Lead incident={first} />}
+      <h1>
+        <Prose text={report.headline} />
+      </h1>
+      {made && <Lead incident={first} headline={report.headline} />}
       {report.paragraphs.slice(0, made ? 0 : brief ? 1 : undefined).map((text, index) => (
         <p key={index} class="paragraph">
-          {text}
+          <Prose text={text} />
         </p>
       ))}
       <Facts run={run} report={report} />
