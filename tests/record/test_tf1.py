@@ -16,7 +16,8 @@ from graphs import Program, batches, regression, train
 from recorded import check_norms, check_statistics, incidents, norm, only_run, values
 
 import tb_nanwatch as nanwatch
-from tb_nanwatch.record.graph.session import _watchers
+from tb_nanwatch.record.graph.memory import EVERY
+from tb_nanwatch.record.graph.session import _watches
 
 tf1 = tf.compat.v1
 STEPS = 23
@@ -449,7 +450,7 @@ def test_a_session_is_let_go(tmp_path: Path) -> None:
     gc.collect()
     assert gone() is None
     assert only_run(tmp_path).ended
-    assert len(_watchers) == 0
+    assert len(_watches) == 0
 
 
 def test_monitored_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
@@ -464,20 +465,36 @@ def test_monitored_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_feeds_and_variables_of_the_newest_steps_are_kept(tmp_path: Path) -> None:
-    program, data = regression(), batches(11)
+    program, data = regression(), batches(EVERY + 3)
     with program.graph.as_default(), tf1.Session() as sess:
         sess.run(tf1.global_variables_initializer())
         nanwatch.watch_session(sess, tmp_path, loss=program.loss)
+        variables = {v.op.name: v for v in tf1.global_variables()}
         for number, (x, y) in enumerate(data):
-            if number == 8:
-                expected = dict(zip((v.op.name for v in tf1.global_variables()), sess.run(tf1.global_variables())))  # noqa: B905
+            if number == EVERY:
+                expected = sess.run(variables)
             sess.run(program.train_op, program.feed(x, y))
-        memory = _watchers[sess]._watcher.recorder.memory
-        assert [fed.step for fed in memory.until(9)] == [8, 9]
-        assert memory.until(7) == []
-        assert memory.until(10)[2].feeds["x:0"] is data[10][0]
+        memory = _watches[sess]().watcher.recorder.memory
+        assert [fed.step for fed in memory.until(EVERY + 1)] == [EVERY, EVERY + 1]
+        assert memory.until(EVERY - 1) == []
+        assert memory.until(EVERY + 2)[2].feeds["x:0"] is data[EVERY + 2][0]
         assert set(memory.variables) == set(expected)
         assert all(np.array_equal(memory.variables[name], expected[name]) for name in expected)
+
+
+def test_variables_beyond_the_budget_are_not_kept(tmp_path: Path, capsys: Any) -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        w = graphs.variable("w", np.ones((600, 600)))
+        loss = tf.reduce_sum(w)
+        step = tf1.train.GradientDescentOptimizer(0.1).minimize(loss)
+        with tf1.Session() as sess:
+            sess.run(tf1.global_variables_initializer())
+            nanwatch.watch_session(sess, tmp_path, loss=loss, replay_megabytes=1)
+            for _ in range(3):
+                sess.run(step)
+    assert capsys.readouterr().out.count("replay_megabytes") == 1
+    assert only_run(tmp_path).steps == 3
 
 
 PROGRAM = """

@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
-
-EVERY: Final = 8  # steps between two readings of the variables
+EVERY: Final = 64  # steps between two readings of the variables
 
 
 @dataclass(frozen=True)
@@ -22,40 +20,44 @@ class Fed:
     fetches: Any
     feeds: Mapping[str, Any]
 
+    @property
+    def size(self) -> int:
+        """Bytes of the arrays."""
+        return sum(getattr(value, "nbytes", 0) for value in self.feeds.values())
+
 
 @dataclass
 class Memory:
     """Keeps the newest steps and the variables before the first of them, within a budget of bytes.
 
-    read: values of all variables by name, None if they cannot be read now; too_large is told once how many bytes
-    they take.
+    too_large is told once how many bytes the variables take if that is more than the budget; then nothing is kept.
     """
 
-    read: Callable[[], Mapping[str, Any] | None]
     budget: int
     too_large: Callable[[int], None]
     off: bool = False
     variables: Mapping[str, Any] | None = None
     steps: list[Fed] = field(default_factory=list)
+    _bytes: int = 0
 
-    def before(self, fed: Fed) -> None:
-        """Take note of a step that is about to happen."""
+    def before(self, fed: Fed, read: Callable[[], Mapping[str, Any] | None]) -> None:
+        """Take note of a step that is about to happen. `read` gives all variables by name, None if one has no value."""
         if self.off:
             return
-        if self.variables is None or len(self.steps) >= EVERY:
-            self._renew()
+        if self.variables is None or len(self.steps) >= EVERY or self._bytes + fed.size > self.budget:
+            self._renew(read())
         if self.variables is not None:
             self.steps.append(fed)
+            self._bytes += fed.size
 
     def until(self, step: int) -> list[Fed]:
         """The steps from the kept variables up to `step`, empty if it is not among them."""
         steps = [fed for fed in self.steps if fed.step <= step]
         return steps if steps and steps[-1].step == step else []
 
-    def _renew(self) -> None:
-        self.steps, read = [], self.read()
-        self.variables = None if read is None else {name: np.array(value) for name, value in read.items()}
-        size = sum(value.nbytes for value in (self.variables or {}).values())
-        if size > self.budget:
+    def _renew(self, variables: Mapping[str, Any] | None) -> None:
+        self.steps, self.variables = [], variables
+        self._bytes = sum(value.nbytes for value in (variables or {}).values())
+        if self._bytes > self.budget:
             self.variables, self.off = None, True
-            self.too_large(size)
+            self.too_large(self._bytes)

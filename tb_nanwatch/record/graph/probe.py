@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from tb_nanwatch.record.device import ALL_GROUPS, CLOSE_LOOK, CLOSE_LOOKS, NOTHING, Plan
@@ -17,30 +18,55 @@ from tb_nanwatch.record.weights import distance
 from tb_nanwatch.stats import measures
 
 
-class GraphWeights:
-    """The variables of a graph, as a run of their own reads them. Use it inside `through`."""
+class Reads:
+    """Reads the variables of one session, in runs of their own that nobody watches."""
 
-    def __init__(self, fetch: Gauges, trainable: Sequence[int]) -> None:
-        self.run: Callable[..., Any] = _nothing
-        self._gauges = fetch
+    def __init__(self, session: Any, fetch: Gauges) -> None:
+        step = [] if fetch.iterations is None else [fetch.iterations]
+        self._run = session.run
+        self._make = getattr(session, "make_callable", None)
+        self._fetches = {
+            "squares": [fetch.squares, *step],
+            "values": [fetch.squares, *step, *fetch.weights],
+            "state": list(fetch.state.values()),
+        }
+        self._names = list(fetch.state)
+        self._steps = len(step)
+        self._ready: dict[str, Callable[[], Any]] = {}
+
+    def weights(self, values: bool) -> tuple[NDArray[np.float64], int, list[Any]]:
+        """(sums of squares float64[w], global step or -1, the weights themselves if `values`)."""
+        squares, *rest = self._read("values" if values else "squares")
+        return np.asarray(squares), int(rest[0]) if self._steps else -1, rest[self._steps :]
+
+    def state(self) -> dict[str, NDArray[Any]] | None:
+        """Copies of all variables by name; None where one is not initialized yet."""
+        try:
+            return {name: np.array(value) for name, value in zip(self._names, self._read("state"), strict=True)}
+        except tf.errors.FailedPreconditionError:
+            return None
+
+    def _read(self, what: str) -> Any:
+        if what not in self._ready:  # a callable spares half the time of a run that reads little
+            fetches = self._fetches[what]
+            self._ready[what] = self._make(fetches) if self._make else functools.partial(self._run, fetches)
+        return self._ready[what]()
+
+
+class GraphWeights:
+    """The weights of a graph as they were read last."""
+
+    def __init__(self, trainable: Sequence[int]) -> None:
+        self.reads: Reads | None = None  # of the session, while a step is being read
         self._trainable = list(trainable)
         self._before: list[NDArray[Any]] = []
         self._now: Sequence[Any] = ()
 
-    @contextlib.contextmanager
-    def through(self, run: Callable[..., Any]) -> Iterator[None]:
-        """Read with the `run` of a session, which is let go of afterwards."""
-        self.run = run
-        try:
-            yield
-        finally:
-            self.run = _nothing
-
     def read(self, values: bool) -> tuple[NDArray[np.float64], int]:
         """(sums of squares float64[w], global step or -1). With `values`, the rest is answered from this reading."""
-        step = [] if self._gauges.iterations is None else [self._gauges.iterations]
-        squares, steps, self._now = self.run([self._gauges.squares, step, self._gauges.weights if values else ()])
-        return np.asarray(squares), int(steps[0]) if steps else -1
+        assert self.reads is not None
+        squares, step, self._now = self.reads.weights(values)
+        return squares, step
 
     def squares(self) -> NDArray[np.float64]:
         """float64[w]."""
@@ -56,8 +82,9 @@ class GraphWeights:
 
     def exact_statistics(self) -> NDArray[np.float64]:
         """float64[w, COLUMNS], whatever the weights hold."""
-        values = self._now or self.run(self._gauges.weights)
-        return np.array([measures.exact_statistics(v) for v in values]).reshape(-1, measures.COLUMNS)
+        if not self._now:
+            self.read(values=True)
+        return np.array([measures.exact_statistics(v) for v in self._now]).reshape(-1, measures.COLUMNS)
 
     def remember(self) -> None:
         """Keep what was read last."""
@@ -122,10 +149,6 @@ class GraphProbe:
     def statistics(self, plan: Plan, clock: int) -> NDArray[np.float64]:  # noqa: ARG002  # asked for the newest only
         """float64[m, COLUMNS] of the newest step."""
         return self._stats
-
-
-def _nothing(*_: Any) -> Any:
-    raise RuntimeError("there is no session to read from")
 
 
 def _looked(mode: int, arrays: Sequence[Any], given: Any, packs: Any) -> NDArray[np.float64]:

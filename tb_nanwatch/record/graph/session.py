@@ -15,7 +15,7 @@ from tb_nanwatch.record.graph.recorder import GraphWatcher, Pending
 from tb_nanwatch.record.graph.watched import WatchedGraph, compiles
 from tb_nanwatch.record.options import Options
 
-_watchers: weakref.WeakKeyDictionary[Any, _SessionWatch] = weakref.WeakKeyDictionary()
+_watches: weakref.WeakKeyDictionary[Any, weakref.ref[_SessionWatch]] = weakref.WeakKeyDictionary()
 
 
 def watch_session(
@@ -49,50 +49,44 @@ def watch_session(
         )
     if not all(hasattr(sess, name) for name in ("run", "close", "graph")):
         raise UsageError(f"watch_session takes a tf.compat.v1.Session, not {type(sess).__name__}")
-    earlier = _watchers.pop(sess, None)
+    earlier = _watches.get(sess, lambda: None)()
     if earlier is not None:  # a notebook cell that ran twice
         earlier.end()
     graph = WatchedGraph(sess.graph, checked, loss, grads_and_vars, compiles(sess))
-    _watchers[sess] = _SessionWatch(sess, GraphWatcher(logdir, checked, "watch_session", graph))
+    _watches[sess] = weakref.ref(_SessionWatch(sess, GraphWatcher(logdir, checked, "watch_session", graph, sess)))
     return sess
 
 
 class _SessionWatch:
-    """Stands in for `run` and `close` of one session, until it is closed."""
+    """Stands in for `run` and `close` of one session, until it is closed. Nobody but the session holds it."""
 
     def __init__(self, sess: Any, watcher: GraphWatcher) -> None:
-        self._watcher = watcher
-        self._sess = weakref.ref(sess)
-        self._run, self._close = weakref.WeakMethod(sess.run), weakref.WeakMethod(sess.close)
+        self.watcher = watcher
+        self._sess = sess
+        self._run, self._close = sess.run, sess.close
         sess.run, sess.close = self.run, self.close
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """`Session.run`, watched."""
-        run = self._run()
-        assert run is not None
-        pending = self._watcher.before(run, fetches, feed_dict)
+        pending = self.watcher.before(fetches, feed_dict)
         if pending is None:
-            return run(fetches, feed_dict, options, run_metadata)
+            return self._run(fetches, feed_dict, options, run_metadata)
         both = {**(feed_dict or {}), **pending.feed_dict}
-        result, ours = run([fetches, pending.fetches], both, options, run_metadata)
-        pending.after(run, ours)
+        result, ours = self._run([fetches, pending.fetches], both, options, run_metadata)
+        pending.after(ours)
         return result
 
     def close(self) -> None:
         """`Session.close`, and the end of the recording."""
-        close = self._close()
         self.end()
-        if close is not None:
-            close()
+        self._close()
 
     def end(self) -> None:
         """End the recording and leave the session as it was."""
-        self._watcher.close()
-        sess = self._sess()
-        if sess is not None:
-            for name in ("run", "close"):
-                if getattr(sess.__dict__.get(name), "__self__", None) is self:
-                    delattr(sess, name)
+        self.watcher.close()
+        for name in ("run", "close"):
+            if getattr(vars(self._sess).get(name), "__self__", None) is self:
+                delattr(self._sess, name)
 
 
 class NanWatchHook(tf.compat.v1.train.SessionRunHook):
@@ -131,23 +125,23 @@ class NanWatchHook(tf.compat.v1.train.SessionRunHook):
         """Begin an attempt: the first one, or one from a checkpoint after the session was lost."""
         self.close()
         assert self._graph is not None
-        self._watcher = GraphWatcher(self._logdir, self._options, "hook", self._graph)
+        self._watcher = GraphWatcher(self._logdir, self._options, "hook", self._graph, session)
 
     def before_run(self, run_context: Any) -> Any:
         """Fetch the gauges with a training step."""
         self._pending = None
         if self._watcher is not None:
             arguments = run_context.original_args
-            self._pending = self._watcher.before(run_context.session.run, arguments.fetches, arguments.feed_dict)
+            self._pending = self._watcher.before(arguments.fetches, arguments.feed_dict)
         if self._pending is None:
             return None
-        return tf.compat.v1.train.SessionRunArgs(self._pending.fetches, dict(self._pending.feed_dict))
+        return tf.compat.v1.train.SessionRunArgs(self._pending.fetches, self._pending.feed_dict)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Read the step."""
         pending, self._pending = self._pending, None
         if pending is not None:
-            pending.after(run_context.session.run, run_values.results)
+            pending.after(run_values.results)
             if pending.recorder.stop_requested:
                 run_context.request_stop()
 
