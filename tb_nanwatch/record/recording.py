@@ -63,7 +63,11 @@ class Recording:
         self.first_step = self._past.step_after(0 if self._past.same_process else iterations)
         try:
             self._writer = RunWriter(
-                path, self._header(entry_point), options.disk_megabytes << 20, on_failure=self._on_writer_failure
+                path,
+                self._header(entry_point),
+                options.disk_megabytes << 20,
+                on_failure=self._on_writer_failure,
+                also_scalars=options.also_scalars and not worker,  # one of several workers speaks for all
             )
         except OSError as error:
             raise UsageError(f"the logdir {os.fspath(logdir)!r} cannot be written: {error.strerror or error}") from error

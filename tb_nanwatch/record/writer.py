@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tb_nanwatch.format.records import Closed, CountsRow, FullBlock, Incident, Note, Record, RunHeader, TensorInfo
+from tb_nanwatch.record import scalars
 from tb_nanwatch.record.blocks import FullGatherer, Rows, StepGatherer
+from tb_nanwatch.record.scalars import ScalarFile
 from tb_nanwatch.record.segments import Segments
 
 QUEUE_BYTES: Final = 64 << 20
@@ -26,7 +28,8 @@ DURABLE_SECONDS: Final = 10.0  # how long the training thread waits for an incid
 class RunWriter:
     """Writes one recorder's records below `logdir`.
 
-    `on_failure` is called once, from the writing thread, with the exception that ended the writing.
+    `on_failure` is called once, from the writing thread, with the exception that ended the writing. With `also_scalars`, norms and
+    losses are also written for TensorBoard's Scalars tab.
     Raises OSError from the constructor if the logdir cannot be written.
     """
 
@@ -36,8 +39,11 @@ class RunWriter:
         header: RunHeader,
         disk_bytes: int = 1024 << 20,
         on_failure: Callable[[Exception], None] | None = None,
+        also_scalars: bool = False,
     ) -> None:
-        self._segments = Segments(Path(logdir), header, disk_bytes)
+        for_scalars = disk_bytes // scalars.SHARE if also_scalars else 0
+        self._segments = Segments(Path(logdir), header, disk_bytes - for_scalars)
+        self._scalars = ScalarFile(self._segments.path, header.every, for_scalars) if also_scalars else None
         self._on_failure = on_failure
         self._steps = StepGatherer()
         self._fulls = FullGatherer()
@@ -127,10 +133,14 @@ class RunWriter:
                 self._on_failure(error)
         finally:
             self._segments.close()
+            if self._scalars is not None:
+                self._scalars.close()
 
     def _take(self, item: Any) -> None:
         if isinstance(item, Rows):
             self.steps_written += len(item.steps)
+            if self._scalars is not None:
+                self._scalars.add(item)
             for block in self._steps.add(item):
                 self._segments.append(block, int(block.steps[0]))
         elif isinstance(item, FullBlock):
@@ -140,6 +150,8 @@ class RunWriter:
             self._drain()
             item.set()
         else:
+            if self._scalars is not None and isinstance(item, tuple):
+                self._scalars.declare(item)
             self._segments.append(item, _step_of(item))
 
     def _drain(self) -> None:
@@ -147,6 +159,8 @@ class RunWriter:
             self._segments.append(block, int(block.steps[0]))
         for full in self._fulls.drain():
             self._segments.append(full, int(full.steps[0]))
+        if self._scalars is not None:
+            self._scalars.flush()
         self._last_flush = time.monotonic()
 
     def _release(self) -> None:
