@@ -78,6 +78,11 @@ class DeviceSide:
             self.which = own.variable(tf.constant(-1, tf.int64), "plan")
             self.streak = own.variable(tf.constant(0, tf.int64), "streak")
 
+    def variables(self) -> list[Any]:
+        """All that the ops write to."""
+        plans = [variable for plan in self.plans for variable in (plan.rows, plan.stats, plan.kinds)]
+        return [self.clock, self.which, self.streak, *plans]
+
     def plan(self, tensors: Sequence[tuple[int, int]], losses: Sequence[tuple[int, int]], compiled: bool) -> Plan:
         """The plan for these tensors, made at the first call. Each is given as (id, replica or -1)."""
         key = (tuple(tensors), tuple(losses), compiled)

@@ -34,9 +34,11 @@ def scalars_of(optimizer: Any) -> Scalars:
 
 
 def variables_of(holders: Iterable[Any]) -> list[Any]:
-    """tf.Variables of models, modules and optimizers as they are now: weights, slots, metrics, seeds."""
-    found = []
+    """Variables of models, modules and optimizers as they are now: weights, slots, metrics, seeds."""
+    found: list[Any] = []
     for holder in holders:
         variables = getattr(holder, "variables", ())
         found += variables() if callable(variables) else variables
-    return [raw_variable(v) for v in found]
+        for metric in getattr(holder, "metrics", None) or ():
+            found += metric.variables
+    return found

@@ -15,6 +15,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from tb_nanwatch.record.naming import handle_of
+
 _VARIABLE_TYPES = frozenset({tf.resource})
 
 
@@ -23,14 +25,24 @@ class Handles:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, Any]] = {}  # id(handle) -> handle, dtype
+        self._ours: dict[int, tuple[Any, Any]] = {}  # the recorder's
+        self._names: dict[int, str] = {}
 
-    def add_graph(self, graph: Any) -> None:
-        """Variables that a traced graph captures, those of the recorder among them."""
+    def add_graph(self, graph: Any, ours: Iterable[Any] = ()) -> None:
+        """Variables that a traced graph captures; `ours` are the recorder's, which it may write."""
+        for variable in ours:
+            self._ours[id(variable.handle)] = (variable.handle, variable.dtype)
         for outside in graph.external_captures:
             self.add(outside)
+        for reference in getattr(graph, "_weak_variables", ()):
+            variable = reference()
+            if variable is not None:
+                self._names.setdefault(id(variable.handle), variable.name.split(":")[0])
 
     def add(self, handle: Any) -> None:
-        if getattr(handle, "dtype", None) not in _VARIABLE_TYPES or id(handle) in self._known or not hasattr(handle, "numpy"):
+        if getattr(handle, "dtype", None) not in _VARIABLE_TYPES or not hasattr(handle, "numpy"):
+            return
+        if id(handle) in self._known or id(handle) in self._ours:
             return
         data = getattr(handle, "_handle_data", None)
         if data is not None and data.is_set and len(data.shape_and_type) == 1:
@@ -38,15 +50,30 @@ class Handles:
 
     def add_variables(self, variables: Iterable[Any]) -> None:
         for variable in variables:
-            handle = getattr(variable, "handle", None)
+            handle = handle_of(variable)
             if handle is not None:
                 self.add(handle)
+
+    def learn_names(self, variables: Iterable[Any]) -> None:
+        """The names of variables by their own path, as Keras has them, or name."""
+        for variable in variables:
+            name = getattr(variable, "path", None) or getattr(variable, "name", "")
+            self._names[id(handle_of(variable))] = str(name).split(":")[0]
+
+    def name(self, handle: Any) -> str:
+        """The variable's own path or name, empty where only a graph knows it."""
+        return self._names.get(id(handle), "")
+
+    def is_ours(self, handle: Any) -> bool:
+        """Whether the variable is the recorder's."""
+        return id(handle) in self._ours
 
     def __len__(self) -> int:
         return len(self._known)
 
     def read(self) -> list[tuple[Any, Any, Any]]:
-        return [(h, d, tf.raw_ops.ReadVariableOp(resource=h, dtype=d)) for h, d in self._known.values()]
+        known = (*self._known.values(), *self._ours.values())
+        return [(h, d, tf.raw_ops.ReadVariableOp(resource=h, dtype=d)) for h, d in known]
 
 
 @dataclass(frozen=True)
@@ -80,6 +107,11 @@ class State:
     @classmethod
     def now(cls, handles: Handles) -> State:
         return cls(handles.read(), RandomState.now())
+
+    def of_those_in(self, earlier: State) -> State:
+        """Without the variables that an earlier state did not know, as the slots that an optimizer made since."""
+        known = {id(handle) for handle, _, _ in earlier.values}
+        return State([value for value in self.values if id(value[0]) in known], self.randomness)
 
     def put_back(self) -> None:
         for handle, _, value in self.values:
