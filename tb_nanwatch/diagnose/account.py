@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
-from tb_nanwatch.diagnose import words
+from tb_nanwatch.diagnose import place, words
 from tb_nanwatch.diagnose.causes import Case, Cause
 from tb_nanwatch.diagnose.finite import loss_stayed_finite, was_finite
 from tb_nanwatch.format.records import Incident, Origin, Spread
 
 SPREAD_NAMED: Final = 4  # tensors named per step
 SPREAD_STEPS: Final = 3  # steps told one by one
+WORTH_TELLING: Final = 0.3  # confidence of a further cause
+OTHERS_TOLD: Final = 2
+OPERATED: Final = ("forward", "loss", "backward", "update", "metric")  # phases in which an operation made the value
 
 #: The stretch of a step that each phase stands for.
 PHASE_WORDS: Final = {
@@ -42,8 +45,20 @@ STILL_GOOD: Final = {
 
 CAUSE_WORDS: Final = {
     "bad_initialization": "initial weights that are too large",
+    "bad_learning_rate": "a learning rate that is too high",
+    "division_by_zero": "a division by zero",
+    "domain_error": "a function outside of where it is defined",
+    "exp_overflow": "an exponential that overflowed",
+    "float16_overflow": "a number too large for float16",
     "growth_overflow": "numbers that grew until they overflowed",
+    "input_extreme_scale": "data on an abnormal scale",
     "input_nonfinite": "bad values in the data",
+    "label_invalid": "labels that the loss has no meaning for",
+    "log_of_nonpositive": "a logarithm of zero or less",
+    "loss_scale": "a loss scale that is too high",
+    "masked_or_empty_reduction": "a sum or mean over nothing",
+    "nan_gradient_through_where": "the gradient of a branch that was not selected",
+    "sqrt_or_pow_gradient_at_zero": "the slope of a root at zero",
 }
 
 ACTIONS: Final = {
@@ -53,9 +68,11 @@ ACTIONS: Final = {
 }
 
 
-def headline(incident: Incident) -> str:
+def headline(case: Case) -> str:
     """One line: when, and in what first."""
-    origin = incident.origin
+    incident, origin = case.incident, case.incident.origin
+    if case.op.known and origin.phase in OPERATED:
+        return f"{_event(incident)}: {_operated(case)}"
     what = _what(origin)
     counts = words.bad_elements(origin.output)
     where = f"{what} ({counts})" if counts else what
@@ -69,23 +86,36 @@ def headline(incident: Incident) -> str:
     return f"{_event(incident)}: first in {where}"
 
 
-def tell(case: Case, cause: Cause, first: bool) -> Iterator[str]:
-    """Paragraphs on one incident; the first of a run is told with what came before it."""
+def tell(case: Case, causes: Sequence[Cause], remedies: Sequence[Mapping[str, Any]], first: bool) -> Iterator[str]:
+    """Paragraphs on one incident; the first of a run is told with what came before it. `remedies` as in the report."""
     incident = case.incident
     yield " ".join(_beginning(case))
+    yield _cause(causes[0])
+    others = _others(causes[1:])
+    if others:
+        yield others
+    if remedies:
+        yield to_do(remedies)
     spread = _spread(incident)
     if spread:
         yield spread
     yield " ".join(_ending(case))
     if first:
         yield " ".join(_before(case))
-    yield _cause(cause)
 
 
 def _event(incident: Incident) -> str:
     if incident.recovered and incident.last_step is not None:
         return f"Non-finite for a while at {words.span(incident.first_step, incident.last_step)}"
     return f"Blew up at step {incident.first_step:,}"
+
+
+def _operated(case: Case) -> str:
+    origin, op = case.incident.origin, case.op
+    subject = f"{place.what(origin, op)}{place.line(origin)}"
+    if op.through_where:
+        return f"{subject} made {place.became(origin.output)} that the gradient brought back"
+    return f"{subject} was {place.became(origin.output)}"
 
 
 def _what(origin: Origin) -> str:
@@ -96,34 +126,33 @@ def _what(origin: Origin) -> str:
 
 def _beginning(case: Case) -> Iterator[str]:
     incident, origin = case.incident, case.incident.origin
-    what = _what(origin)
+    operated = case.op.known and origin.phase in OPERATED
+    what = place.what(origin, case.op) if operated else _what(origin)
     layer = ""
-    if origin.layer and words.printable(origin.layer) not in what:
-        layer = f" of layer {words.printable(origin.layer)}"
+    if origin.layer and (operated or words.printable(origin.layer) not in what):
+        layer = f" {'in' if operated else 'of'} layer {words.printable(origin.layer)}"
     if origin.layer_class:
         layer += f" ({words.printable(origin.layer_class)})"
     phase = PHASE_WORDS.get(origin.phase, f"in phase {words.printable(origin.phase)}")
     counts = words.bad_elements(origin.output)
-    held = f"held the first bad value{f': {counts}' if counts else ''}"
+    held = f"{'made' if operated else 'held'} the first bad value{f': {counts}' if counts else ''}"
     yield f"At step {incident.first_step:,}, {phase}, {what}{layer} {held}."
+    if operated:
+        yield from place.source_sentence(origin)
+        given = place.operands(origin.inputs)
+        if given:
+            yield given
     if origin.phase in MEANING:
         yield MEANING[origin.phase]
     if origin.phase in STILL_GOOD and was_finite(case.run, incident):
         yield STILL_GOOD[origin.phase]
-    if origin.op_type:
-        yield f"It was made by {words.printable(origin.op_type)}{_line(incident)}."
     if origin.replica >= 0:
         yield f"It happened on replica {origin.replica}."
     if origin.samples:
-        numbers = words.listing([str(sample) for sample in origin.samples])
-        yield f"In the batch it was {'sample' if len(origin.samples) == 1 else 'samples'} {numbers}."
-
-
-def _line(incident: Incident) -> str:
-    source = incident.origin.source
-    if source is None or not source.file:
-        return ""
-    return f" in {words.printable(source.file)}, line {source.line}: {words.printable(source.code.strip())}"
+        yield f"In the batch it was {words.samples(origin.samples)}."
+    replayed = place.replay_sentence(case.replay)
+    if replayed:
+        yield replayed
 
 
 def _spread(incident: Incident) -> str:
@@ -193,4 +222,21 @@ def _cause(cause: Cause) -> str:
     if cause.name == "none":
         return f"The cause is not proven: {'; '.join(cause.evidence)}."
     sure = "certain" if cause.confidence >= 1 else f"confidence {cause.confidence:.0%}"
-    return f"Cause: {CAUSE_WORDS.get(cause.name, cause.name.replace('_', ' '))} ({sure}): {'; '.join(cause.evidence)}."
+    return f"Cause: {_named(cause.name)} ({sure}): {'; '.join(cause.evidence)}."
+
+
+def _others(causes: Sequence[Cause]) -> str:
+    likely = [cause for cause in causes if cause.confidence >= WORTH_TELLING][:OTHERS_TOLD]
+    told = [f"{_named(cause.name)} ({cause.confidence:.0%}): {cause.evidence[0]}" for cause in likely]
+    return f"Also possible: {'; '.join(told)}." if told else ""
+
+
+def to_do(remedies: Sequence[Mapping[str, Any]]) -> str:
+    """The first remedy with its reason, and the names of the others."""
+    first, rest = remedies[0], [remedy["name"].replace("_", " ") for remedy in remedies[1:]]
+    then = f" Otherwise: {words.listing(rest)}." if rest else ""
+    return f"What to do: {first['name'].replace('_', ' ')}. {first['why']}{then}"
+
+
+def _named(name: str) -> str:
+    return CAUSE_WORDS.get(name, name.replace("_", " "))

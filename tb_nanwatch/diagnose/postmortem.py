@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tb_nanwatch.diagnose import remedies
 from tb_nanwatch.diagnose.before import Before, before
 from tb_nanwatch.diagnose.causes import Case, causes_of
 from tb_nanwatch.diagnose.growth import trends
@@ -24,6 +25,7 @@ class PostMortem:
     entry: dict[str, Any]
     verdict: Verdict
     before: Before | None
+    advice: tuple[tuple[dict[str, Any], ...], ...]  # remedies of each finding, as those of an incident in the report
 
     @property
     def status(self) -> str:
@@ -39,9 +41,15 @@ def examine(run: Run) -> PostMortem:
     ]
     causes = [causes_of(case) for case in cases]
     findings = findings_of(run)
+    entry = run_entry(run, cases, causes, findings)
+    advice = tuple(
+        tuple(remedies.entry(name, remedies.of_finding(run, f.rule, f.tensor, f.last_step)) for name in f.remedies)
+        for f in findings
+    )
     return PostMortem(
         run=run,
-        entry=run_entry(run, causes, findings),
-        verdict=verdict(run, cases, causes, findings),
+        entry=entry,
+        verdict=verdict(run, cases, causes, findings, [i["remedies"] for i in entry["incidents"]], advice),
         before=before(run, run.incidents[0]) if run.incidents else None,
+        advice=advice,
     )

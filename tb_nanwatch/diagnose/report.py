@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from tb_nanwatch.diagnose import remedies
-from tb_nanwatch.diagnose.causes import Cause
+from tb_nanwatch.diagnose.causes import Case, Cause
 from tb_nanwatch.diagnose.rules import Finding
 from tb_nanwatch.diagnose.strict import strict
-from tb_nanwatch.format.records import Counts, Incident, OperandStats, Origin
+from tb_nanwatch.format.records import Counts, OperandStats, Origin
 from tb_nanwatch.store.run import Run
 
 REPORT_VERSION: Final = 1
+MOST_REMEDIES: Final = 5  # of an incident; a longer list is no advice
 
 
 def document(logdir: str, runs: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -21,14 +22,16 @@ def document(logdir: str, runs: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {"format_version": REPORT_VERSION, "logdir": logdir, "runs": list(runs)}
 
 
-def run_entry(run: Run, causes: Sequence[Sequence[Cause]], findings: Sequence[Finding]) -> dict[str, Any]:
-    """One run. `causes[i]` are those of `run.incidents[i]`, the likeliest first. Holds nothing that JSON cannot."""
+def run_entry(
+    run: Run, cases: Sequence[Case], causes: Sequence[Sequence[Cause]], findings: Sequence[Finding]
+) -> dict[str, Any]:
+    """One run. `causes[i]` are those of `cases[i]`, the likeliest first. Holds nothing that JSON cannot."""
     entry: dict[str, Any] = {
         "run": run.name,
         "status": _status(run, findings),
         "steps": run.steps,
         "last_finite_step": run.last_finite_step,
-        "incidents": [_incident(incident, found) for incident, found in zip(run.incidents, causes, strict=True)],
+        "incidents": [_incident(case, found) for case, found in zip(cases, causes, strict=True)],
         "findings": [asdict(finding) for finding in findings],
         "damage": list(run.damage),
     }
@@ -43,19 +46,42 @@ def _status(run: Run, findings: Sequence[Finding]) -> str:
     return "healthy" if run.steps else "empty"
 
 
-def _incident(incident: Incident, causes: Sequence[Cause]) -> dict[str, Any]:
-    offered = dict.fromkeys(name for cause in causes for name in cause.remedies)
+def _incident(case: Case, causes: Sequence[Cause]) -> dict[str, Any]:
+    incident = case.incident
+    offered: dict[str, str] = {}  # remedy to the likeliest cause that it is for
+    for cause in causes:
+        for name in cause.remedies:
+            offered.setdefault(name, cause.name)
     return {
         "first_step": incident.first_step,
         "last_step": incident.last_step,
         "recovered": incident.recovered,
         "detected_step": incident.detected_step,
-        "origin": _origin(incident.origin),
+        "origin": origin_entry(incident.origin),
+        "replay": _replay(case.replay),
         "spread": [{"order": s.order, "phase": s.phase, "tensor": s.tensor} for s in incident.spread],
         "cause": _cause(causes[0]),
         "other_causes": [_cause(cause) for cause in causes[1:]],
-        "remedies": [remedies.entry(name) for name in offered],
+        "remedies": [
+            remedies.entry(name, remedies.of_case(case, cause)) for name, cause in list(offered.items())[:MOST_REMEDIES]
+        ],
         "capsule": incident.capsule or None,
+    }
+
+
+def _replay(replay: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How the replay went, and what it knows beside the origin; None where there was none."""
+    if not replay:
+        return None
+    return {
+        "outcome": replay.get("replay"),
+        "why": replay.get("why"),
+        "error": replay.get("error"),
+        "forward_op": replay.get("forward_op"),
+        "library": replay.get("library"),
+        "graph": replay.get("graph", []),
+        "steps": replay.get("replayed_steps"),
+        "seconds": replay.get("seconds"),
     }
 
 
@@ -63,7 +89,8 @@ def _cause(cause: Cause) -> dict[str, Any]:
     return {"name": cause.name, "confidence": cause.confidence, "evidence": list(cause.evidence)}
 
 
-def _origin(origin: Origin) -> dict[str, Any]:
+def origin_entry(origin: Origin) -> dict[str, Any]:
+    """An origin; what is not known is null or an empty list."""
     return {
         "phase": origin.phase,
         "layer": origin.layer or None,
@@ -80,7 +107,7 @@ def _origin(origin: Origin) -> dict[str, Any]:
 
 
 def _operand(operand: OperandStats) -> dict[str, Any]:
-    names = ("name", "dtype", "shape", "min", "max", "nan", "inf", "zero")
+    names = ("name", "dtype", "shape", "min", "max", "nan", "inf", "zero", "negative")
     return {name: getattr(operand, name) for name in names}
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tb_nanwatch.diagnose import account, words
 from tb_nanwatch.diagnose.causes import Case, Cause
@@ -24,15 +24,22 @@ class Verdict:
     paragraphs: tuple[str, ...]
 
 
-def verdict(run: Run, cases: Sequence[Case], causes: Sequence[Sequence[Cause]], findings: Sequence[Finding]) -> Verdict:
-    """What happened in `run`. `causes[i]` are those of `cases[i]`."""
+def verdict(
+    run: Run,
+    cases: Sequence[Case],
+    causes: Sequence[Sequence[Cause]],
+    findings: Sequence[Finding],
+    remedies: Sequence[Sequence[Mapping[str, Any]]],
+    advice: Sequence[Sequence[Mapping[str, Any]]],
+) -> Verdict:
+    """What happened in `run`. `causes[i]` and `remedies[i]` are of `cases[i]`, `advice[i]` of `findings[i]`."""
     if cases:
         headline = _incident_headline(cases)
         paragraphs = [
             text
-            for number, (case, found) in enumerate(zip(cases, causes, strict=True))
+            for number, (case, found, offered) in enumerate(zip(cases, causes, remedies, strict=True))
             if number < INCIDENTS_TOLD
-            for text in account.tell(case, found[0], first=number == 0)
+            for text in account.tell(case, found, offered, first=number == 0)
         ]
         if len(cases) > INCIDENTS_TOLD:
             paragraphs.append(
@@ -53,19 +60,19 @@ def verdict(run: Run, cases: Sequence[Case], causes: Sequence[Sequence[Cause]], 
         paragraphs = _strays(run) or [
             f"Every loss, gradient and weight recorded in {words.span(run.first_step, run.last_step)} was finite."
         ]
-    paragraphs += [_finding(finding) for finding in findings]
+    for finding, offered in zip(findings, advice, strict=True):
+        paragraphs += [_finding(finding), *([account.to_do(offered)] if offered else [])]
     return Verdict(headline, (*paragraphs, *_reservations(run)))
 
 
 def _incident_headline(cases: Sequence[Case]) -> str:
-    headline = account.headline(cases[0].incident)
+    headline = account.headline(cases[0])
     if len(cases) == 1:
         return headline
-    lasting = [case.incident for case in cases if not case.incident.recovered]
+    lasting = [case for case in cases if not case.incident.recovered]
     if cases[0].incident.recovered and lasting:
-        return (
-            f"{account.headline(lasting[0])}; {words.count(_before(cases, lasting[0]), 'earlier incident')} recovered"
-        )
+        earlier = words.count(_before(cases, lasting[0].incident), "earlier incident")
+        return f"{account.headline(lasting[0])}; {earlier} recovered"
     return f"{headline}; {words.count(len(cases) - 1, 'more incident')} after it"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,8 +14,30 @@ LONGEST_NAME: Final = 120  # of a name in a sentence; names come from logs and m
 
 def printable(name: str) -> str:
     """A name from a log with everything unprintable escaped, so that it cannot steer a terminal or break a line."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in name)
+    text = escaped(name)
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+
+
+def escaped(text: str) -> str:
+    """Text of one line with everything unprintable escaped, in full length."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
+
+
+def quoted(name: str) -> str:
+    """A name as it may stand in a line of Python that people paste; "..." for one that no program would use."""
+    return name if re.fullmatch(r"[\w./:-]{1,80}", name, re.ASCII) else "..."
+
+
+def file_name(path: str) -> str:
+    """The last part of a path, whichever system it is from."""
+    return printable(re.split(r"[\\/]", path)[-1])
+
+
+def samples(numbers: Sequence[int]) -> str:
+    """Samples of a batch: "sample 3", "samples 3, 6 and 9"; empty without any."""
+    if not numbers:
+        return ""
+    return f"{'sample' if len(numbers) == 1 else 'samples'} {listing([str(number) for number in numbers], 8)}"
 
 
 def count(number: int, noun: str) -> str:

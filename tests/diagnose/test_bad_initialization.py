@@ -33,7 +33,7 @@ def test_layers_that_multiply(tmp_path: Path) -> None:
     found = cause(tmp_path, 11.0)
     assert (found["name"], found["confidence"]) == ("bad_initialization", 0.8)
     assert "grew from 1 at d0 to 1.96e7 at d7, over 8 layers" in found["evidence"][0]
-    assert found["remedies"] == ["initializer", "use_activation_or_normalization"]
+    assert found["remedies"][:2] == ["initializer", "use_activation_or_normalization"]
 
 
 @pytest.mark.parametrize(("factor", "at"), [(1.0, 1), (2.0, 1), (0.1, 1), (11.0, 25)])

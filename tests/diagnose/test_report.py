@@ -55,6 +55,7 @@ def test_the_report_has_the_keys_of_the_design(tmp_path: Path) -> None:
             **dict.fromkeys(["samples", "precision", "inputs"]),
             "output": dict.fromkeys(["nan", "pos_inf", "neg_inf", "size"]),
         },
+        "replay": None,
         "spread": None,
         "cause": dict.fromkeys(["name", "confidence", "evidence"]),
         "other_causes": None,
@@ -114,11 +115,20 @@ def test_a_recovered_incident(tmp_path: Path) -> None:
 
 
 def test_growth_is_named_as_the_cause(tmp_path: Path) -> None:
+    """With weights that multiply at every step it is the learning rate, and growth is what that looks like."""
     runs.blow_up(tmp_path, "loss", values=runs.exploding)
-    cause = examined(tmp_path).entry["incidents"][0]["cause"]
-    assert cause["name"] == "growth_overflow"
-    assert 0.6 <= cause["confidence"] <= 0.9
-    assert "the loss grew 1.55e26 times from step 0 to step 29, from 2 to 3.09e26" in cause["evidence"]
+    incident = examined(tmp_path).entry["incidents"][0]
+    assert incident["cause"]["name"] == "bad_learning_rate"
+    assert incident["cause"]["evidence"][0] == "the weights dense/kernel multiplied by about 8 at every step"
+    growth = incident["other_causes"][0]
+    assert growth["name"] == "growth_overflow"
+    assert 0.6 <= growth["confidence"] <= 0.9
+    assert "the loss grew 1.55e26 times from step 0 to step 29, from 2 to 3.09e26" in growth["evidence"]
+
+
+def test_growth_with_calm_weights_is_no_learning_rate(tmp_path: Path) -> None:
+    runs.blow_up(tmp_path, "loss", values=lambda i, s: 1.0 if i.kind in ("weight", "update") else runs.exploding(i, s))
+    assert examined(tmp_path).entry["incidents"][0]["cause"]["name"] == "growth_overflow"
 
 
 def test_remedies_of_growth_have_not_been_tried(tmp_path: Path) -> None:

@@ -56,6 +56,72 @@ def spread(found: PostMortem) -> Table:
     return ("order", "step", "phase", "tensor", "bad elements"), rows
 
 
+def origin(found: PostMortem) -> Table:
+    """What made the first bad value of the first incident, fact by fact; no rows where only the tensor is known."""
+    if not found.run.incidents or not found.run.incidents[0].origin.op_type:
+        return ("", ""), []
+    it, entry = found.run.incidents[0].origin, found.entry["incidents"][0]
+    replay = entry["replay"] or {}
+    source, library = it.source, replay.get("library") or {}
+    facts = [
+        ("operation", words.printable(it.op_type)),
+        ("gradient of", words.printable(str(replay.get("forward_op") or ""))),
+        ("layer", words.printable(it.layer)),
+        ("line", f"{words.printable(source.file)}:{source.line}" if source and source.file else ""),
+        ("function", words.printable(source.function) if source else ""),
+        ("code", words.printable(source.code.strip()) if source else ""),
+        (
+            "called from or in",
+            f"{words.printable(str(library.get('file', '')))}:{library.get('line', '')}" if library else "",
+        ),
+        ("output", words.bad_elements(it.output)),
+        ("samples", words.listing([str(n) for n in it.samples], 16)) if it.samples else ("samples", ""),
+        ("replica", str(it.replica) if it.replica >= 0 else ""),
+        ("known to", words.printable(it.precision)),
+        ("replay", words.printable(str(replay.get("outcome") or ""))),
+        ("error", words.printable(str(replay.get("error") or ""))),
+    ]
+    return ("where it began", ""), [fact for fact in facts if fact[1]]
+
+
+def operands(found: PostMortem) -> Table:
+    """Header and rows of what went into that operation."""
+    inputs = found.run.incidents[0].origin.inputs if found.run.incidents else ()
+    rows = [
+        (
+            words.printable(o.name),
+            words.printable(o.dtype),
+            " x ".join(str(dim) for dim in o.shape) or "scalar",
+            words.magnitude(o.min),
+            words.magnitude(o.max),
+            *(f"{count:,}" for count in (o.nan, o.inf, o.zero, o.negative)),
+        )
+        for o in inputs[:MOST_ROWS]
+    ]
+    return ("input", "dtype", "shape", "min", "max", "NaN", "Inf", "zero", "negative"), rows
+
+
+def causes(found: PostMortem) -> Table:
+    """Header and rows, one per cause of the first incident, the likeliest first."""
+    if not found.entry["incidents"]:
+        return ("cause", "confidence", "evidence"), []
+    first = found.entry["incidents"][0]
+    rows = [
+        (_cause(c["name"]), f"{c['confidence']:.0%}", "; ".join(c["evidence"]))
+        for c in (first["cause"], *first["other_causes"])
+        if c["name"] != "none"
+    ]
+    return ("cause", "confidence", "evidence"), rows
+
+
+def remedies(found: PostMortem) -> list[tuple[str, str, str]]:
+    """Name, reason and lines to write: of the first incident, or else of the findings."""
+    offered = (
+        found.entry["incidents"][0]["remedies"] if found.entry["incidents"] else [r for a in found.advice for r in a]
+    )
+    return [(r["name"].replace("_", " "), r["why"], r["snippet"]) for r in offered]
+
+
 def before(table: Before) -> Table:
     """Header and rows, one per step; the first bad step is marked."""
     header = ("step", *(line.label for line in table.lines))

@@ -23,14 +23,15 @@ def _run(found: PostMortem) -> list[str]:
     parts = [f"## {_plain(words.printable(found.run.name))}: {found.status}", f"**{_plain(found.verdict.headline)}**"]
     parts += [_plain(paragraph) for paragraph in found.verdict.paragraphs]
     parts += _table("Incidents", cells.incidents(found))
+    parts += _table("What made the first bad value", cells.origin(found))
+    parts += _table("What went into it", cells.operands(found))
+    parts += _table("Why", cells.causes(found))
     parts += _table("How the first one spread", cells.spread(found))
     if found.before is not None:
         parts += _table(f"The steps around step {found.before.first_bad:,}", cells.before(found.before))
     parts += _table("Findings", cells.findings(found))
-    for incident in found.entry["incidents"][:1]:
-        for remedy in incident["remedies"]:
-            parts.append(f"Try **{_plain(remedy['name'].replace('_', ' '))}**: {_plain(remedy['why'])}")
-            parts.append(f"```python\n{remedy['snippet']}\n```")
+    for name, why, snippet in cells.remedies(found):
+        parts += [f"Try **{_plain(name)}**: {_plain(why)}", _fenced(snippet)]
     return parts + _table("Notes", cells.notes(found)) + _damage("Damage", found.run.damage)
 
 
@@ -41,6 +42,12 @@ def _table(title: str, content: cells.Table) -> list[str]:
     first, *rest = ([_plain(cell) for cell in row] for row in (header, *rows))
     lines = [first, ["---"] * len(first), *rest]
     return [f"### {title}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+
+
+def _fenced(snippet: str) -> str:
+    """Code in a fence that is longer than any in it."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", snippet)), default=0))
+    return f"{fence}python\n{snippet}\n{fence}"
 
 
 def _damage(title: str, damage: tuple[str, ...]) -> list[str]:

@@ -50,6 +50,9 @@ def _run(console: Console, found: PostMortem) -> None:
         console.print(Text(paragraph))
     console.print()
     _table(console, "Incidents", cells.incidents(found))
+    _table(console, "What made the first bad value", cells.origin(found))
+    _table(console, "What went into it", cells.operands(found))
+    _table(console, "Why", cells.causes(found))
     _table(console, "How the first one spread", cells.spread(found))
     if found.before is not None:
         _table(console, f"The steps around step {found.before.first_bad:,}", cells.before(found.before))
@@ -57,10 +60,10 @@ def _run(console: Console, found: PostMortem) -> None:
             console.print(Text(f"  {cells.spark(line)}  {line.label}", style="dim"))
         console.print()
     _table(console, "Findings", cells.findings(found))
-    for incident in found.entry["incidents"][:1]:
-        for remedy in incident["remedies"]:
-            console.print(Text.assemble(("Try ", "bold"), remedy["name"].replace("_", " "), f": {remedy['why']}"))
-            console.print(Text(f"    {remedy['snippet']}", style="cyan"))
+    for name, why, snippet in cells.remedies(found):
+        console.print(Text.assemble(("Try ", "bold"), name, f": {why}"))
+        for code in snippet.split("\n"):
+            console.print(Text(f"    {code}", style="cyan"))
     _table(console, "Notes", cells.notes(found))
     _damage(console, "Damage", found.run.damage)
 

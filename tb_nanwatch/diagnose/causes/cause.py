@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
+from tb_nanwatch.diagnose.batch import Batch, batches
 from tb_nanwatch.diagnose.growth import Trend
+from tb_nanwatch.diagnose.operation import Operation, operation, replay_of
 from tb_nanwatch.format.records import Incident
 from tb_nanwatch.store.run import Run
 
@@ -16,6 +21,21 @@ class Case:
     run: Run
     incident: Incident
     trends: tuple[Trend, ...] | None
+
+    @cached_property
+    def replay(self) -> Mapping[str, Any]:
+        """What the replay left beside the origin; empty without one."""
+        return replay_of(self.incident)
+
+    @cached_property
+    def op(self) -> Operation:
+        """The op that made the first bad value."""
+        return operation(self.incident, self.replay)
+
+    @cached_property
+    def batch(self) -> tuple[Batch, ...]:
+        """The tensors of the bad step's batch, beside the batches before."""
+        return batches(self.run, self.incident)
 
 
 @dataclass(frozen=True)

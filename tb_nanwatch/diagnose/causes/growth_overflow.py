@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
+from tb_nanwatch.diagnose.causes.input_extreme_scale import large
 from tb_nanwatch.diagnose.growth import Trend
+from tb_nanwatch.diagnose.operation import GROWING, Operation, told
+from tb_nanwatch.stats.dtypes import largest
 
 PHASES: Final = ("forward", "loss", "backward", "update")
 LEAST_FACTOR: Final = 1000.0
@@ -19,20 +23,52 @@ MOST_EVIDENCE: Final = 3
 
 
 def growth_overflow(case: Case) -> Cause | None:
-    """Steady growth by LEAST_FACTOR to within reach of the dtype's maximum, in the steps right before the incident."""
+    """Steady growth to within reach of the dtype's maximum right before the incident, or an op that ran out of it."""
     if case.incident.origin.phase not in PHASES:
         return None
-    grown = [t for t in case.trends or () if t.steady and t.factor >= LEAST_FACTOR and _share(t) >= REACH]
+    grown = overgrown(case)
+    overflow = _overflow(case.op)
     if not grown:
-        return None
-    # 0.6 just within reach, 0.9 when the last finite number stood close to the largest one.
-    confidence = round(0.6 + 0.3 * min(1.0, (max(map(_share, grown)) - REACH) / REACH), 2)
-    evidence = tuple(
+        return Cause("growth_overflow", 0.45, overflow, remedies(case)) if overflow else None
+    return Cause("growth_overflow", sureness(grown), (*overflow, *said(grown)), remedies(case))
+
+
+def overgrown(case: Case) -> list[Trend]:
+    """The steady trends by LEAST_FACTOR that came within REACH, unless the op of the origin has its own explanation."""
+    op = case.op
+    if op.known and not (op.overflowed and op.name in GROWING):
+        return []
+    return [t for t in case.trends or () if t.steady and t.factor >= LEAST_FACTOR and _share(t) >= REACH]
+
+
+def remedies(case: Case) -> tuple[str, ...]:
+    """Smaller steps; scaled data where it is not."""
+    return ("lower_learning_rate", "clip_gradients", *(("clean_input",) if large(case) else ()))
+
+
+def sureness(grown: Sequence[Trend]) -> float:
+    """0.6 just within reach, 0.9 when the last finite number stood close to the largest one."""
+    return round(0.6 + 0.3 * min(1.0, (max(map(_share, grown)) - REACH) / REACH), 2)
+
+
+def said(grown: Sequence[Trend]) -> tuple[str, ...]:
+    """The trends in words."""
+    return tuple(
         f"{t.label} grew {words.magnitude(t.factor)} times from step {t.first_step:,} to step {t.last_step:,}, "
         f"from {words.magnitude(t.first)} to {words.magnitude(t.last)}"
         for t in grown[:MOST_EVIDENCE]
     )
-    return Cause("growth_overflow", confidence, evidence, ("lower_learning_rate", "clip_gradients"))
+
+
+def _overflow(op: Operation) -> tuple[str, ...]:
+    if not op.overflowed or op.name not in GROWING or op.dtype == "float16":  # which has a rule of its own
+        return ()
+    operands = [operand for operand in op.inputs if "float" in operand.dtype]
+    if not operands:
+        return ()
+    widest = max(operands, key=lambda operand: max(abs(operand.min), abs(operand.max)))
+    ends = words.magnitude(largest(widest.dtype))
+    return (f"{op.said()} of {told(widest)} passed {ends}, the largest {words.printable(widest.dtype)}",)
 
 
 def _share(trend: Trend) -> float:

@@ -13,4 +13,7 @@ def input_nonfinite(case: Case) -> Cause | None:
         return None
     what = words.bad_elements(origin.output)
     seen = f"{words.place('input', origin.tensor)} held non-finite values before the step ran"
-    return Cause("input_nonfinite", 1.0, (f"{seen}: {what}" if what else seen,), ("clean_input",))
+    evidence = [f"{seen}: {what}" if what else seen]
+    if origin.samples:
+        evidence.append(f"they are in {words.samples(origin.samples)} of the batch")
+    return Cause("input_nonfinite", 1.0, tuple(evidence), ("clean_input",))

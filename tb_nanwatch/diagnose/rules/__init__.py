@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tb_nanwatch.diagnose.rules.dead_relu import dead_relu
 from tb_nanwatch.diagnose.rules.finding import Finding
+from tb_nanwatch.diagnose.rules.input_extreme_scale import input_extreme_scale
+from tb_nanwatch.diagnose.rules.saturated_activation import saturated_activation
 from tb_nanwatch.diagnose.rules.vanishing_gradient import vanishing_gradient
 from tb_nanwatch.store.run import Run
 
 Rule = Callable[[Run], Iterable[Finding]]
 
-RULES: tuple[Rule, ...] = (vanishing_gradient,)
+RULES: tuple[Rule, ...] = (vanishing_gradient, dead_relu, saturated_activation, input_extreme_scale)
 
 __all__ = ["RULES", "Finding", "Rule", "findings_of"]
 

@@ -1,0 +1,44 @@
+"""A bound on the norm of the gradient."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from tb_nanwatch.diagnose.remedies.remedy import FIT, GRAPH, Advice, Patient, number
+from tb_nanwatch.diagnose.window import norms, total_norm
+
+STEPS: Final = 64
+ORDINARY: Final = (1e-3, 1e3)  # bounds beyond are no bounds
+
+
+def clip_gradients(patient: Patient) -> Advice:
+    """The bound is what the total norm was while the run was well, 1 where that is not known."""
+    bound, known = _bound(patient)
+    known_as = f" Before the incident it was typically {bound}." if known else ""
+    why = f"A bound on the global gradient norm stops one large gradient from throwing the weights.{known_as}"
+    if patient.style == FIT:
+        return Advice(why, f"model.optimizer.global_clipnorm = {bound}  # after model.compile(...), before fit")
+    if patient.style == GRAPH:
+        lines = (
+            "gradients, variables = zip(*grads_and_vars)",
+            f"gradients, _ = tf.clip_by_global_norm(gradients, {bound})",
+            "train_op = optimizer.apply_gradients(zip(gradients, variables))",
+        )
+        return Advice(why, "\n".join(lines))
+    return Advice(why, f"gradients, _ = tf.clip_by_global_norm(gradients, {bound})  # before optimizer.apply_gradients")
+
+
+def _bound(patient: Patient) -> tuple[str, bool]:
+    first, last = max(0, patient.step - STEPS), patient.step - 1
+    if last < first or not patient.run.kind("gradient"):
+        return "1.0", False
+    total = total_norm(norms(patient.run, "gradient", first, last))
+    total = total[np.isfinite(total) & (total > 0)]
+    if not len(total):
+        return "1.0", False
+    typical = float(np.median(total[: max(len(total) // 2, 1)]))  # the early half: the late one may have grown already
+    if not ORDINARY[0] <= typical <= ORDINARY[1]:
+        return "1.0", False
+    return number(float(f"{typical:.1g}")), True

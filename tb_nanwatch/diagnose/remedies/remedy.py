@@ -1,0 +1,119 @@
+"""What a remedy is told of the incident or finding that it is for, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from tb_nanwatch.diagnose import words
+from tb_nanwatch.diagnose.batch import Batch
+from tb_nanwatch.diagnose.causes import Case
+from tb_nanwatch.diagnose.operation import Operation
+from tb_nanwatch.format.records import Counts, OperandStats, TensorInfo
+from tb_nanwatch.store.run import Run
+
+FIT, LOOP, GRAPH = "fit", "loop", "graph"
+NO_OP: Final = Operation("", "", False, False, (), Counts(), "", ())
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Why the remedy helps here, and the lines to write, as the user's program would have them."""
+
+    why: str
+    snippet: str
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What the snippets need to know: how the program trains, where the fault is, which values it had.
+
+    style: FIT for Keras fit, LOOP for a custom step, GRAPH for TensorFlow 1. cause: name of the cause or rule.
+    """
+
+    run: Run
+    style: str
+    cause: str
+    layer: str = ""
+    layer_class: str = ""
+    where: str = ""  # "train.py, line 34", "" where no line of the user's is known
+    op: Operation = NO_OP
+    batch: tuple[Batch, ...] = ()
+    samples: tuple[int, ...] = field(default=())
+    bad_input: str = ""
+    step: int = 0
+
+    @property
+    def learning_rate(self) -> float:
+        """The last one recorded up to the step in question; 0 if none was."""
+        values = self.run.series("scalar/learning_rate", "value", 0, max(self.step, 0)).values
+        values = values[np.isfinite(values)]
+        return float(values[-1]) if len(values) else 0.0
+
+    @property
+    def weighted(self) -> TensorInfo | None:
+        """The weights of the layer in question, largest first."""
+        found = [i for i in self.run.kind("weight") if i.layer == self.layer and i.shape]
+        return max(found, key=lambda info: int(np.prod(info.shape or ())), default=None)
+
+    @property
+    def last_layer(self) -> TensorInfo | None:
+        """The matrix of the last layer that has one: its last dimension is what the network puts out."""
+        return next((i for i in reversed(self.run.kind("weight")) if i.shape and len(i.shape) > 1), None)
+
+
+def of_case(case: Case, cause: str) -> Patient:
+    """The patient that an incident is."""
+    origin = case.incident.origin
+    where = ""
+    if case.op.code and origin.source is not None:
+        where = f"{words.file_name(origin.source.file)}, line {origin.source.line}"
+    return Patient(
+        run=case.run,
+        style=style_of(case.run),
+        cause=cause,
+        layer=origin.layer,
+        layer_class=origin.layer_class,
+        where=where,
+        op=case.op,
+        batch=case.batch,
+        samples=origin.samples,
+        bad_input=origin.tensor if origin.phase == "input" else "",
+        step=case.incident.first_step,
+    )
+
+
+def of_finding(run: Run, rule: str, tensor: str, step: int) -> Patient:
+    """The patient that a finding on `tensor` is."""
+    info = next((info for info in run.tensors if info.name == tensor), None)
+    layer, layer_class = (info.layer, info.layer_class) if info is not None else ("", "")
+    return Patient(run, style_of(run), rule, layer, layer_class, step=step)
+
+
+def style_of(run: Run) -> str:
+    """How the program of a run trains, by the recorder's entry point."""
+    entry = run.header.entry_point
+    if entry.startswith(("keras", "tf_keras")):
+        return FIT
+    return LOOP if entry in ("", "watch") else GRAPH
+
+
+def number(value: float) -> str:
+    """A value as Python source, short: 0.0001, 1e-05, 20."""
+    return f"{value:.3g}"
+
+
+def constructor(info_class: str, layer: str, units: int | None, extra: str) -> str:
+    """A layer as a Keras program makes it, with `extra` arguments; Dense where its class is not known."""
+    name = f', name="{words.quoted(layer.rpartition("/")[2])}"' if layer else ""
+    size = f"{units}, " if units else "..., "
+    known = info_class if info_class.isidentifier() else ""
+    return f"keras.layers.{known or 'Dense'}({size}{extra}{name})"
+
+
+def described(operand: OperandStats | None) -> str:
+    """The name of an operand as a variable in a snippet, "x" where it is none."""
+    name = operand.name if operand is not None else ""
+    return name if name.isidentifier() and name.islower() else "x"

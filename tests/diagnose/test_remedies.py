@@ -1,0 +1,127 @@
+"""Snippets name the user's own line, layer and value, in the way the program trains."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import runs
+from operations import CASES, INF, MINUS_INF, first, operand, post_mortem
+
+from tb_nanwatch.format.records import Counts, TensorInfo
+
+PROBABILITIES = operand("p", 0, 1, zero=3)
+
+
+def snippet(logdir: Path, remedy: str, *args: Any, **more: Any) -> str:
+    offered = first(post_mortem(logdir, *args, **more))["remedies"]
+    return str(next(r["snippet"] for r in offered if r["name"] == remedy))
+
+
+def test_the_line_itself(tmp_path: Path) -> None:
+    code = "loss = -tf.reduce_sum(y * tf.math.log(p))"
+    lines = snippet(tmp_path, "clip_predictions_or_from_logits", "Log", [PROBABILITIES], MINUS_INF, code=code)
+    assert lines == ("# train.py, line 34\nloss = -tf.reduce_sum(y * tf.math.log(tf.clip_by_value(p, 1e-10, 1.0)))")
+
+
+def test_a_line_of_a_library_is_not_rewritten(tmp_path: Path) -> None:
+    file = "/usr/lib/python3/site-packages/keras/losses.py"
+    lines = snippet(
+        tmp_path,
+        "clip_predictions_or_from_logits",
+        "Log",
+        [PROBABILITIES],
+        MINUS_INF,
+        code="return tf.math.log(p)",
+        file=file,
+    )
+    assert lines.startswith("y_pred = tf.clip_by_value(y_pred, 1e-10, 1.0)")
+
+
+def test_a_division(tmp_path: Path) -> None:
+    inputs = [operand("Sub", 0, 2, zero=1), operand("Sqrt", 0, 2, zero=1)]
+    given = {"op_type": "RealDiv", "inputs": inputs, "code": "return (x - mean) / std"}
+    assert snippet(tmp_path / "a", "guard_division", **given).endswith("return tf.math.divide_no_nan(x - mean, std)")
+    assert snippet(tmp_path / "b", "safe_where", **given).splitlines()[1:] == [
+        "safe = tf.where(tf.equal(std, 0), tf.ones_like(std), std)",
+        "ratio = tf.where(tf.equal(std, 0), tf.zeros_like(safe), (x - mean) / safe)",
+    ]
+
+
+def test_where_inside_out(tmp_path: Path) -> None:
+    code = "curve = tf.where(dose > 0.0, self.scale * tf.math.log(dose), tf.zeros_like(dose))"
+    lines = snippet(
+        tmp_path,
+        "safe_where",
+        "Log",
+        [operand("x", -1, 3, negative=5)],
+        phase="backward",
+        code=code,
+        replay={"through_where": True},
+    )
+    assert lines.splitlines()[1:] == [
+        "safe = tf.where(dose > 0, dose, tf.ones_like(dose))",
+        "curve = tf.where(dose > 0.0, self.scale * tf.math.log(safe), tf.zeros_like(dose))",
+    ]
+
+
+RATED = runs.network([*runs.TABLE, ("scalar", "learning_rate", "", "", ())])
+
+
+def rated(info: TensorInfo, step: int) -> float:
+    return 0.02 if info.kind == "scalar" else runs.calm(info, step)
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "rate", "clip"),
+    [
+        ("keras_fit", "model.optimizer.learning_rate = 0.002", "model.optimizer.global_clipnorm = 0.7"),
+        ("watch", "optimizer.learning_rate = 0.002", "gradients, _ = tf.clip_by_global_norm(gradients, 0.7)"),
+        ("watch_session", "learning_rate = 0.002", "gradients, variables = zip(*grads_and_vars)"),
+    ],
+)
+def test_the_way_the_program_trains(entry_point: str, rate: str, clip: str, tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "op_type": "Square", "inputs": [operand("Sub", -1, 4e19)], "output": INF,
+        "values": rated, "infos": RATED, "entry_point": entry_point,
+    }  # fmt: skip
+    assert snippet(tmp_path / "a", "lower_learning_rate", **given).startswith(rate)
+    assert snippet(tmp_path / "b", "clip_gradients", **given).startswith(clip)
+
+
+def test_the_layer_by_name(tmp_path: Path) -> None:
+    inputs = [operand("h", 0, 1e30), operand("out/kernel", -1e9, 1e9)]
+    found = snippet(tmp_path, "initializer", "MatMul", inputs, INF, "forward", layer="out", at=0)
+    assert 'name="out"' in found
+    assert "initializer" in found
+
+
+def test_valid_labels(tmp_path: Path) -> None:
+    logits, labels = operand("logits", -1, 1, shape=(32, 5)), operand("y", 0, 5, "int32", (32,))
+    lines = snippet(tmp_path, "clean_input", "SparseSoftmaxCrossEntropyWithLogits", [logits, labels])
+    assert lines == "dataset = dataset.unbatch().filter(lambda x, y: (y >= 0) & (y < 5)).batch(32)"
+
+
+@pytest.mark.parametrize("layer", ['a"); import os; os.system("x', "a\nb", "<script>", "x" * 500])
+def test_hostile_names_cannot_become_code(layer: str, tmp_path: Path) -> None:
+    inputs = [operand(layer, 0, 1e30), operand(layer, -1e9, 1e9)]
+    found = first(post_mortem(tmp_path, "MatMul", inputs, INF, "forward", layer=layer, at=0))
+    for remedy in found["remedies"]:
+        tree = ast.parse(remedy["snippet"])
+        assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
+        assert "<" not in remedy["snippet"]
+
+
+def test_every_snippet_is_python(tmp_path: Path) -> None:
+    for number, (given, _, _) in enumerate(CASES.values()):
+        for entry_point in ("keras_fit", "watch", "watch_session"):
+            found = first(post_mortem(tmp_path / f"{number}{entry_point}", **given, entry_point=entry_point))
+            for remedy in found["remedies"]:
+                ast.parse(remedy["snippet"])
+
+
+def test_nothing_is_said_to_have_been_tried(tmp_path: Path) -> None:
+    found = first(post_mortem(tmp_path, "Log", [PROBABILITIES], Counts(neg_inf=3, size=9)))
+    assert {remedy["trial"]["outcome"] for remedy in found["remedies"]} == {"not_run"}
