@@ -54,7 +54,7 @@ test("how it is known", () => {
 test("what came of a remedy", () => {
   expect(trialText({ outcome: "finite", steps: 64, control: "nonfinite" })).toEqual({ mark: "good", text: "tried: stayed finite for 64 steps", control: "without it they blew up again" });
   expect(trialText({ outcome: "finite", steps: 1, control: "finite" })).toMatchObject({ text: "tried: stayed finite for 1 step", control: "but so they did without it" });
-  expect(trialText({ outcome: "nonfinite", steps: 3, control: "nonfinite" })).toEqual({ mark: "bad", text: "tried: blew up all the same", control: "" });
+  expect(trialText({ outcome: "nonfinite", steps: 3, control: "nonfinite" })).toEqual({ mark: "bad", text: "tried: blew up all the same within 3 steps", control: "" });
   expect(trialText({ outcome: "inconclusive" }).mark).toBe("unsure");
   expect([trialText({ outcome: "not_run", steps: 0, control: "not_run" }), trialText(null)].map(({ text }) => text)).toEqual(["not tried", "not tried"]);
 });

@@ -110,13 +110,13 @@ export interface TrialText {
 }
 
 export function trialText(trial: Trial | null | undefined): TrialText {
-  const steps = trial?.steps ? ` for ${formatCount(trial.steps)} ${trial.steps === 1 ? "step" : "steps"}` : "";
+  const steps = trial?.steps ? ` ${formatCount(trial.steps)} ${trial.steps === 1 ? "step" : "steps"}` : "";
   const control = trial?.control === "nonfinite" ? "without it they blew up again" : trial?.control === "finite" ? "but so they did without it" : "";
   switch (trial?.outcome) {
     case "finite":
-      return { mark: "good", text: `tried: stayed finite${steps}`, control };
+      return { mark: "good", text: `tried: stayed finite${steps && ` for${steps}`}`, control };
     case "nonfinite":
-      return { mark: "bad", text: "tried: blew up all the same", control: "" };
+      return { mark: "bad", text: `tried: blew up all the same${steps && ` within${steps}`}`, control: "" };
     case "inconclusive":
       return { mark: "unsure", text: "tried: inconclusive", control };
     default:
