@@ -62,7 +62,7 @@ class Collector:
 
     def inputs(self, structure: Any, names: list[str] | None = None) -> None:
         """The arguments of a step, or a batch as (x, y, sample_weight)."""
-        for path, value in _leaves(structure, names):
+        for path, value in leaves(structure, names):
             if self._graph is None and isinstance(value, np.ndarray) and value.dtype.kind == "f":
                 value = tf.convert_to_tensor(value)
             tensor = kernels.measurable(value)
@@ -189,16 +189,16 @@ class Collector:
         for key in sorted(exported):
             _, replica, key_in_replica = key.split("\n", 2)
             by_replica.setdefault(int(replica), {})[key_in_replica] = exported[key]
-        for replica, part in by_replica.items():
-            (self if replica < 0 else self.in_replica(replica))._take_over(part)
+        for number, part in by_replica.items():
+            (self if number < 0 else self.in_replica(number))._take_over(part)
 
     def _take_over(self, exported: dict[str, Any]) -> None:
         have = {s.name for s in self.seen if s.kind == "activation"}
-        for key in exported:
+        for key, tensor in exported.items():
             kind, name, layer, layer_class = key.split("\n")
             if kind == "loss":
                 number = len(self.losses)
-                self.losses.append(("loss" if number == 0 else f"loss:{number}", exported[key]))
+                self.losses.append(("loss" if number == 0 else f"loss:{number}", tensor))
                 continue
             if kind == "activation":
                 self.layer_order.setdefault(layer.partition(":")[0], len(self.layer_order))
@@ -207,7 +207,7 @@ class Collector:
                     name = f"{name}:{number}"
             if kind == "gradient":
                 self.seen = [s for s in self.seen if not (s.kind == "gradient" and s.name == name)]
-            self._add(kind, name, layer, layer_class, exported[key])
+            self._add(kind, name, layer, layer_class, tensor)
 
     # ------------------------------------------------------------
 
@@ -269,7 +269,8 @@ def _flat_gradients(gradients: Any) -> list[Any]:
     return [gradients]
 
 
-def _leaves(structure: Any, names: list[str] | None) -> list[tuple[str, Any]]:
+def leaves(structure: Any, names: list[str] | None) -> list[tuple[str, Any]]:
+    """(name, value) of each part of a batch; `names` are those of its outermost parts."""
     if isinstance(structure, dict):
         return [leaf for key in structure for leaf in _prefixed(str(key), structure[key])]
     if isinstance(structure, list | tuple):
@@ -284,5 +285,5 @@ def _leaves(structure: Any, names: list[str] | None) -> list[tuple[str, Any]]:
 
 def _prefixed(prefix: str, part: Any) -> list[tuple[str, Any]]:
     if isinstance(part, dict | list | tuple):
-        return [(f"{prefix}/{path}", value) for path, value in _leaves(part, None)]
+        return [(f"{prefix}/{path}", value) for path, value in leaves(part, None)]
     return [(prefix, part)]

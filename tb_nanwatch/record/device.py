@@ -31,9 +31,9 @@ ALL_GROUPS: Final = 1
 class Plan:
     """What one trace of a step measures, and the slots that it writes to.
 
-    tensors, losses: what is written, e and k numbers; several of one tensor where there are replicas. rows float64[slots, e + k];
-    stats float64[slots, e, kernels.COLUMNS]; kinds int64[slots]; groups: which tensors share a turn, all in one if there are
-    no turns.
+    tensors, losses: what is written, e and k numbers; several of one tensor where there are replicas.
+    rows float64[slots, e + k]; stats float64[slots, e, kernels.COLUMNS]; kinds int64[slots]; groups: which
+    tensors share a turn, all in one if there are no turns.
     """
 
     index: int
@@ -87,14 +87,16 @@ class DeviceSide:
         """The plan for these tensors, made at the first call. Each is given as (id, replica or -1)."""
         key = (tuple(tensors), tuple(losses), compiled)
         if key not in self._by_key:
-            parts = [Parts.of([i for i, _ in given], [r for _, r in given]) for given in (tensors, losses)]
+            parts = Parts.of([i for i, _ in tensors], [r for _, r in tensors])
+            loss_parts = Parts.of([i for i, _ in losses], [r for _, r in losses])
             count = len(tensors)
             turns = self.options.every if compiled else 1
             with tf.init_scope():
                 self._by_key[key] = Plan(
                     len(self.plans),
-                    *parts,
-                    tuple(tuple(range(turn, len(parts[0].ids), turns)) for turn in range(turns)),
+                    parts,
+                    loss_parts,
+                    tuple(tuple(range(turn, len(parts.ids), turns)) for turn in range(turns)),
                     compiled,
                     own.variable(tf.zeros([self.slots, count + len(losses)], tf.float64), "rows"),
                     own.variable(tf.zeros([self.slots, count, kernels.COLUMNS], tf.float64), "stats"),
@@ -127,7 +129,8 @@ class DeviceSide:
 
         def group(number: int) -> Callable[[], Any]:
             def look() -> Any:
-                taken = {i: _beside(tensors[i], kernels.statistics) for i in plan.tensors.numbers_of(plan.groups[number])}
+                mine = plan.tensors.numbers_of(plan.groups[number])
+                taken = {i: _beside(tensors[i], kernels.statistics) for i in mine}
                 nothing = tf.zeros([kernels.COLUMNS], tf.float64)
                 _put(plan.stats, slot, tf.stack([taken.get(i, nothing) for i in range(len(tensors))]))
                 _put(plan.kinds, slot, tf.constant(ALL_GROUPS + number, tf.int64))

@@ -1,8 +1,9 @@
 """tf.distribute: which replica a tensor belongs to, which worker this process is, and what cannot be watched.
 
 MirroredStrategy and MultiWorkerMirroredStrategy run the same Python function once for every replica of this
-process, each time in a thread of its own, one after the other; a graph that is being traced is the same for all. So every replica gets a collector
-of its own, and what they gathered is read where the whole step ends: before any of it is reduced across replicas.
+process, each time in a thread of its own, one after the other; a graph that is being traced is the same for all. So
+every replica gets a collector of its own, and what they gathered is read where the whole step ends: as it was before it
+was reduced across replicas.
 """
 
 from __future__ import annotations
@@ -56,8 +57,10 @@ def in_replicas(
         mine = collector.in_replica(replica())
         with collect.collecting(mine):
             with collector.guard.contained("reading the inputs of a replica"):
-                alone = len(args) == 1 and not kwargs and isinstance(args[0], list | tuple | dict)
-                mine.inputs(args[0] if alone else (*args, *kwargs.values()), None if alone else [*names[: len(args)], *kwargs])
+                if len(args) == 1 and not kwargs and isinstance(args[0], list | tuple | dict):
+                    mine.inputs(args[0], None)
+                else:
+                    mine.inputs((*args, *kwargs.values()), [*names[: len(args)], *kwargs])
             return function(*args, **kwargs)
 
     collector.distributing = True
@@ -76,7 +79,7 @@ def beside(tensor: Any) -> AbstractContextManager[Any]:
 
 def worker(strategy: Any) -> int | None:
     """Index of this process among those that train together; None where it is alone."""
-    resolver = getattr(strategy, "cluster_resolver", None)
+    resolver: Any = getattr(strategy, "cluster_resolver", None)
     spec = resolver.cluster_spec() if resolver is not None else None
     if not spec or resolver.task_id is None:
         return None
@@ -90,7 +93,7 @@ def unsupported(strategy: Any) -> str:
     name = type(strategy).__name__
     if "TPU" in name:
         return (
-            f"cannot watch {name}: a replica is one compiled TPU program, which statistics cannot be added to from outside. "
+            f"cannot watch {name}: a replica is one compiled TPU program, to which nothing can be added from outside. "
             "Train the same step on a GPU or CPU to watch it"
         )
     if name.startswith("ParameterServer"):

@@ -19,8 +19,8 @@ from tb_nanwatch.stats.measures import MAX_ABS, MEAN, NAN, NEG_INF, NORM, POS_IN
 class Parts:
     """Numbers measured in replicas, and the tensors that they are of.
 
-    ids: the tensors, each once; owner int64[e]: of each number, the place of its tensor in `ids`; replica int64[e]: where it
-    was measured, -1 for what no replica owns.
+    ids: the tensors, each once; owner int64[e]: of each number, the place of its tensor in `ids`; replica int64[e]:
+    where it was measured, -1 for what no replica owns.
     """
 
     ids: tuple[int, ...]
@@ -32,7 +32,8 @@ class Parts:
         """From the tensor of every number, and the replica if there are any."""
         distinct = tuple(dict.fromkeys(ids))
         place = {tensor: n for n, tensor in enumerate(distinct)}
-        return cls(distinct, np.array([place[i] for i in ids], np.int64), np.array([-1] * len(ids) if replicas is None else replicas, np.int64))
+        where = [-1] * len(ids) if replicas is None else replicas
+        return cls(distinct, np.array([place[i] for i in ids], np.int64), np.array(where, np.int64))
 
     @property
     def whole(self) -> bool:
@@ -49,7 +50,7 @@ class Parts:
             return np.bincount(self.owner, numbers, len(self.ids)).astype(np.float64)
 
     def culprits(self, numbers: NDArray[np.float64]) -> dict[int, int]:
-        """Tensor to the first replica in which it is not finite; without those that are bad in all of several replicas."""
+        """Tensor to the first replica in which it is not finite; none for those bad in all of several replicas."""
         bad = ~np.isfinite(numbers)
         found: dict[int, int] = {}
         for tensor in np.unique(self.owner[bad]):

@@ -42,8 +42,8 @@ class History:
 def read(logdir: Path, worker: int | None = None) -> History:
     """History of a logdir, from the newest segments of each recorder. Damaged files count as far as they go.
 
-    With `worker`, this process's index among those that train together, what its fellows have begun to write is no history: all of
-    them shall find the same, whoever comes first.
+    With `worker`, this process's index among those that train together, what its fellows have begun to write is no
+    history: all of them shall find the same, whoever comes first.
     """
     newest: dict[str, Path] = {}
     for path in sorted(logdir.glob(f"events.out.tfevents.*{metadata.FILE_SUFFIX}")):
@@ -87,12 +87,12 @@ def read(logdir: Path, worker: int | None = None) -> History:
 
 
 def _is_fellow(header: RunHeader, worker: int) -> bool:
-    """Whether an open file seems to be another worker's of the job that is starting now. Processes elsewhere cannot be asked."""
+    """Whether an open file seems to be another worker's of the job that is starting now."""
     if header.worker == worker:
         return False
     if header.host == socket.gethostname():
         return _alive(header.pid)
-    return header.wall_time > time.time() - JOB_STARTS_WITHIN
+    return header.wall_time > time.time() - JOB_STARTS_WITHIN  # a process elsewhere cannot be asked
 
 
 def _alive(pid: int) -> bool:

@@ -1,9 +1,9 @@
 """Where the tensors come from: calls that every training step makes are listened to while it is traced.
 
 Listened to are the calls of layers (Keras 3 and 2), `GradientTape.gradient`, `apply` of optimizers and the scaling of
-losses; and strategies are, when they run a function in every replica. The hooks are in place only while a watched step runs
-or is traced, in any thread; they call the original first, hand its result to the collector of their own thread, and
-return it untouched.
+losses; and strategies are, when they run a function in every replica. The hooks are in place only while a watched step
+runs or is traced, in any thread; they call the original first, hand its result to the collector of their own thread,
+and return it untouched.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _hook(cls: type, name: str, listen: Callable[..., Any]) -> None:
 
 
 def _hook_replicas() -> None:
-    """Under all that `strategy.run` may be given: tf.functions have been opened and autograph has converted them there."""
+    """Beneath `strategy.run`, where tf.functions that it was given are opened and converted by autograph already."""
     original = mirrored_run._call_for_each_replica
 
     def hooked(strategy: Any, function: Any, args: Any, kwargs: Any) -> Any:

@@ -26,7 +26,7 @@ _ORDER = {kind: number for number, kind in enumerate(_PHASE_OF)}
 
 @dataclass(frozen=True)
 class Bad:
-    """A tensor that is not finite at a step. Counts are zero where nobody counted; replica is -1 where not one of several."""
+    """A tensor that is not finite at a step. Counts are zero where nobody counted; replica -1: not one of several."""
 
     info: TensorInfo
     counts: Counts = Counts()

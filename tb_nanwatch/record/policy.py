@@ -35,8 +35,10 @@ def apply_if_finite(optimizer: Any, variables: list[Any], gradients: list[Any], 
 
 
 def _apply_in_replicas(finite: Any, applied: Callable[[], Any]) -> None:
-    """All replicas of all workers apply or none does. An optimizer meets the other replicas, which it cannot in a cond: so the
-    cond is put around all of them."""
+    """All replicas of all workers apply or none does.
+
+    An optimizer meets the other replicas, which it cannot do inside a cond: so the cond is put around all of them.
+    """
     context = tf.distribute.get_replica_context()
     bad = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.cast(tf.logical_not(finite), tf.float32))
 

@@ -33,8 +33,8 @@ class Scalars:
 class Reading:
     """One step as the host sees it.
 
-    row float64[m + k], None if no plan ran, summed over replicas; culprits: tensor to the replica that made it non-finite, where
-    that is one of several; weights float64[w] sums of squares, None where the plan has them.
+    row float64[m + k], None if no plan ran, summed over replicas; culprits: tensor to the replica that made it
+    non-finite, where that is one of several; weights float64[w] sums of squares, None where the plan has them.
     """
 
     clock: int

@@ -130,7 +130,7 @@ class Recorder(Recording):
     # ------------------------------------------------------------ at trace time
 
     def _in_replica(self, collector: Collector) -> Collector:
-        """The collector of this replica, where the step under watch is what every replica runs: replicas start in order."""
+        """The collector of this replica, where the watched step is what every replica runs. They start in order."""
         if self._around_replicas is None or distribution.is_first_here():
             self._around_replicas = collector
         return self._around_replicas.in_replica(distribution.replica())

@@ -144,7 +144,7 @@ class WatchedStep:
         return [*self._names[: len(args)], *kwargs]
 
 
-class Unwatched(Function):  # type: ignore[misc]  # TensorFlow is untyped
+class Unwatched(Function):
     """A tf.function as it was, where watching is not supported; with what a WatchedStep has."""
 
     @classmethod

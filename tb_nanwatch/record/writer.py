@@ -28,8 +28,8 @@ DURABLE_SECONDS: Final = 10.0  # how long the training thread waits for an incid
 class RunWriter:
     """Writes one recorder's records below `logdir`.
 
-    `on_failure` is called once, from the writing thread, with the exception that ended the writing. With `also_scalars`, norms and
-    losses are also written for TensorBoard's Scalars tab.
+    `on_failure` is called once, from the writing thread, with the exception that ended the writing. With
+    `also_scalars`, norms and losses are also written for TensorBoard's Scalars tab.
     Raises OSError from the constructor if the logdir cannot be written.
     """
 

@@ -21,8 +21,7 @@ KERNEL, LOSS = TensorInfo(1, "weight", "dense/kernel"), TensorInfo(2, "loss", "l
 
 
 def read(folder: Path) -> EventAccumulator:
-    found = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
-    return found
+    return EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
 
 
 def curve(found: EventAccumulator, tag: str) -> dict[int, float]:

@@ -1,4 +1,4 @@
-"""MirroredStrategy: the same bits with and without the watcher, the guilty replica by name, numbers over all replicas."""
+"""MirroredStrategy: the same bits with and without the watcher, the guilty replica, numbers over all replicas."""
 
 from __future__ import annotations
 

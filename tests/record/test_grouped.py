@@ -1,4 +1,4 @@
-"""Several steps in a call of fit (steps_per_execution): the step inside the group is told, and training stays as it was."""
+"""Several steps in a call of fit (steps_per_execution): the step inside the group is told, training stays the same."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A program of its own: one worker of a MultiWorkerMirroredStrategy job; TF_CONFIG says which. `python worker.py FOLDER`
+"""A program of its own: one worker of a MultiWorkerMirroredStrategy job; TF_CONFIG says which.
 
-Prints a digest of all bits of each training as JSON: plain and watched, in a loop of its own and in fit.
+`python worker.py FOLDER` prints a digest of all bits of each training as JSON: plain, watched, and once more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ def network(strategy: Any) -> Any:
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = keras.Sequential(
-            [keras.Input((3,)), keras.layers.Dense(4, activation="tanh", name="hidden"), keras.layers.Dense(1, name="out")]
+            [
+                keras.Input((3,)),
+                keras.layers.Dense(4, activation="tanh", name="hidden"),
+                keras.layers.Dense(1, name="out"),
+            ]
         )
         optimizer = keras.optimizers.SGD(0.05)
         optimizer.build(model.trainable_variables)
