@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 from tb_nanwatch.format import codec
@@ -11,6 +12,12 @@ PLUGIN_NAME: Final = "nanwatch"
 TAG: Final = "nanwatch"
 FILE_SUFFIX: Final = ".nanwatch"
 CAPSULE_FOLDER: Final = f"plugins/{PLUGIN_NAME}"
+
+
+def capsule_bytes(logdir: Path) -> int:
+    """What the capsules of a run take on the disk."""
+    folder = logdir / CAPSULE_FOLDER
+    return sum(file.lstat().st_size for file in folder.glob("*/*")) if folder.is_dir() else 0
 
 
 def _events() -> Any:

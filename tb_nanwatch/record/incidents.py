@@ -61,10 +61,10 @@ class Incidents:
         self._benign.learn(state)
         return self._finite_step(state)
 
-    def improve(self, number: int, origin: Origin | None, replay_json: str) -> Incident:
-        """Give the newest incident (id `number`) the origin that a replay found, and its other findings."""
+    def improve(self, number: int, origin: Origin | None, replay_json: str, capsule: str = "") -> Incident:
+        """Give the newest incident (id `number`) the origin that a replay found, its other findings and its capsule."""
         assert self.newest is not None and self.newest.id == number
-        better = replace(self.newest, origin=origin or self.newest.origin, replay_json=replay_json)
+        better = replace(self.newest, origin=origin or self.newest.origin, replay_json=replay_json, capsule=capsule)
         if self.current is not None and self.current.id == number:
             self.current = better
         self.newest = better

@@ -65,6 +65,8 @@ class Segments:
         if not self._begun:  # not when constructed: the training thread waits for that
             self._begun = True
             self._keep_budget(max(self._segment_bytes, self._opening + len(data)))
+        if isinstance(record, Incident) and record.capsule:  # it may just have taken its share of the disk
+            self._keep_budget(max(self._segment_bytes, self._opening + len(data)))
         if self._size + len(data) > self._segment_bytes and self._size > self._opening:
             self._roll(len(data))
         self._write(data)
@@ -117,6 +119,7 @@ class Segments:
     def _keep_budget(self, room: int) -> None:
         """Thin closed files until `room` bytes are left for the current one, and as much as thinning one takes."""
         sizes = {path: path.stat().st_size for path in self._paths[:-1] if path.exists()} | self._earlier.sizes()
+        room += metadata.capsule_bytes(self._logdir)
         while sum(sizes.values()) + max(sizes.values(), default=0) + room > self._disk_bytes:
             closed = [p for p in sizes if self._passes[p] < MAX_PASSES and self._may_thin(p)]
             if not closed:

@@ -14,7 +14,7 @@ from tensorflow.python.eager import backprop
 from tensorflow.python.framework import op_callbacks
 
 from tb_nanwatch.record import hooks
-from tb_nanwatch.record.collect import Collector, collecting
+from tb_nanwatch.record.collect import Collector, collecting, leaves
 from tb_nanwatch.record.replay import source
 from tb_nanwatch.record.replay.memory import Call, Ways
 
@@ -54,6 +54,7 @@ class Observation:
     producers: dict[int, Node] = field(default_factory=dict)  # id of a tensor -> the op that made it
     collector: Any = None
     error: Exception | None = None
+    given: list[tuple[str, Any]] = field(default_factory=list)  # parts of the batch by name
     layers: list[tuple[str, str]] = field(default_factory=list)
     _depth: dict[str, int] = field(default_factory=lambda: {BACKWARD: 0, UPDATE: 0})
     _forward: int = -1
@@ -134,6 +135,7 @@ def run(ways: Ways, call: Call, collector: Collector) -> Observation:
         op_callbacks.add_op_callback(seen.op)
         stack.callback(op_callbacks.remove_op_callback, seen.op)
         collector.inputs(ways.inputs(call.data), call.names)
+        seen.given = leaves(ways.inputs(call.data), call.names)
         try:
             ways.by_hand(call.data)
         except Exception as error:

@@ -12,7 +12,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import CodeType
 from typing import Any, Final
 
@@ -22,8 +22,8 @@ import tensorflow as tf
 from tb_nanwatch.format.records import Counts, Origin
 from tb_nanwatch.record import kernels
 from tb_nanwatch.record.collect import Collector, paused
-from tb_nanwatch.record.replay import compiled, observe, origin, source, trials
-from tb_nanwatch.record.replay.memory import Memory, Ways
+from tb_nanwatch.record.replay import compiled, observe, origin, provenance, source, trials
+from tb_nanwatch.record.replay.memory import Call, Memory, Ways
 from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, Node, Observation
 from tb_nanwatch.record.replay.origin import Found
 from tb_nanwatch.record.replay.state import State
@@ -38,6 +38,8 @@ class Outcome:
 
     origin: Origin | None
     extra: dict[str, Any]
+    failing: Call | None = None
+    before: State | None = None  # the failing call
 
     def as_json(self) -> str:
         return json.dumps(self.extra, sort_keys=True)
@@ -80,7 +82,7 @@ def investigate(
                 failing.randomness.put_back()
             before = State.now(memory.handles)
             seen = observe.run(ways, failing, collector())
-            outcome = _told(seen, coarse, under_xla, len(calls))
+            outcome = told(seen, coarse, under_xla, len(calls))
             if wanted is not None:
                 xla_only = outcome.extra["replay"] == "reproduced under XLA only"
                 deadline = time.monotonic() + wanted.seconds
@@ -89,7 +91,7 @@ def investigate(
                     wanted.subject, ways, memory.shadow, before, calls, xla_only, from_the_start, deadline
                 )
                 outcome.extra["trials"] = _tried(bench, outcome, coarse)
-            return outcome
+            return replace(outcome, failing=failing, before=before.of_those_in(memory.shadow))
     finally:
         now.put_back()
 
@@ -109,13 +111,15 @@ def _muted() -> Any:
         yield
 
 
-def _told(seen: Observation, coarse: Origin, under_xla: bool, steps: int) -> Outcome:
+def told(seen: Observation, coarse: Origin, under_xla: bool, steps: int) -> Outcome:
+    """What an observed step says about the incident whose origin so far is `coarse`; `steps` were run for it."""
     extra: dict[str, Any] = {"replay": "reproduced", "replayed_steps": steps}
     batch = [(s.name, s.tensor) for s in seen.collector.seen if s.kind == "input"]
     if seen.error is not None:
         refused = _refused(seen, coarse)
         if refused is not None:
-            return Outcome(refused, {**extra, "replay": "refused", "error": str(seen.error).splitlines()[0][:500]})
+            extra |= {"replay": "refused", "error": str(seen.error).splitlines()[0][:500]}
+            return Outcome(refused, extra | _stack(_raised(seen.error)))
         return Outcome(None, {"replay": "failed", "why": f"{type(seen.error).__name__}: {str(seen.error)[:500]}"})
     found = origin.find(seen, [t for _, t in batch])
     if found is None and under_xla:
@@ -126,8 +130,11 @@ def _told(seen: Observation, coarse: Origin, under_xla: bool, steps: int) -> Out
         why += ": it draws random numbers anew, or only a compiled kernel fails" if not under_xla else ", and so were its ops under XLA"
         return Outcome(None, {"replay": "not reproduced", "why": why})
     if found.phase == "input":
+        extra |= provenance.bad_input(seen) | _stack(found.node.frames)
         return Outcome(_input_origin(seen, found, coarse, batch), extra)
-    return Outcome(_op_origin(seen, found, batch), {**extra, "graph": origin.neighbourhood(seen, found.node)} | _library(seen, found))
+    extra |= {"graph": origin.neighbourhood(seen, found.node), "fed_by": provenance.fed_by(seen, found.node)}
+    extra |= _library(seen, found)
+    return Outcome(_op_origin(seen, found, batch), extra | _stack((_blamed(seen, found.node) or found.node).frames))
 
 
 # ---------------------------------------------------------------- origins
@@ -182,11 +189,8 @@ def _refused(seen: Observation, coarse: Origin) -> Origin | None:
     op = re.search(r"__wrapped__(\w+?)_device_", str(error))
     if not isinstance(error, tf.errors.OpError) or op is None:
         return None
-    frames, trace = [], error.__traceback__
-    while trace is not None:
-        frames.append((trace.tb_frame.f_code, trace.tb_lineno))
-        trace = trace.tb_next
-    user, _ = source.locate(frames[::-1], _boundary())
+    frames = _raised(error)
+    user, _ = source.locate(frames, _boundary())
     inside = any(code.co_name == "__call__" and code.co_filename.endswith(("layers/layer.py", "base_layer.py")) for code, _ in frames)
     return replace(
         coarse,
@@ -196,6 +200,20 @@ def _refused(seen: Observation, coarse: Origin) -> Origin | None:
         source=user,
         precision="op",
     )
+
+
+def _raised(error: Exception) -> list[source.Frame]:
+    """The stack in which an error was raised, innermost first."""
+    frames, trace = [], error.__traceback__
+    while trace is not None:
+        frames.append((trace.tb_frame.f_code, trace.tb_lineno))
+        trace = trace.tb_next
+    return frames[::-1]
+
+
+def _stack(frames: list[source.Frame]) -> dict[str, Any]:
+    """The user's own lines that led to the origin, innermost first."""
+    return {"stack": [asdict(line) for line in source.users(frames, _boundary())]}
 
 
 def _forward(seen: Observation, node: Node) -> Node | None:
@@ -211,7 +229,7 @@ def _forward(seen: Observation, node: Node) -> Node | None:
 
 def _library(seen: Observation, found: Found) -> dict[str, Any]:
     """The library's line behind the user's, for those who want to look there."""
-    blamed = _forward(seen, found.node) if found.node.stage == BACKWARD else found.node
+    blamed = _blamed(seen, found.node)
     _, library = source.locate((blamed or found.node).frames, _boundary())
     extra: dict[str, Any] = {} if library is None else {"library": {"file": library.file, "line": library.line, "function": library.function}}
     if blamed is not None and blamed is not found.node:
@@ -219,6 +237,11 @@ def _library(seen: Observation, found: Found) -> dict[str, Any]:
     if found.through_where:
         extra["through_where"] = True
     return extra
+
+
+def _blamed(seen: Observation, node: Node) -> Node | None:
+    """The op in the user's program that answers for this one: itself, or the forward op of a gradient."""
+    return _forward(seen, node) if node.stage == BACKWARD else node
 
 
 def _names(seen: Observation) -> dict[int, str]:

@@ -11,6 +11,7 @@ from tb_nanwatch.format.records import Incident
 from tb_nanwatch.record.collect import Collector
 from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.replay import rerun
+from tb_nanwatch.record.replay.capsule import Capsules
 from tb_nanwatch.record.replay.trials import Subject
 from tb_nanwatch.record.replay.memory import Call, Memory, Ways
 from tb_nanwatch.record.replay.state import Handles, RandomState
@@ -48,10 +49,13 @@ class Rewind:
     def on(self) -> bool:
         return not self._memory.off and self.ways is not None
 
-    def traced(self, graph: Any, under_xla: bool) -> None:
-        """A step was traced into `graph`: now it is known what it reads, writes and draws."""
+    def traced(self, graph: Any, under_xla: bool, ours: Iterable[Any]) -> None:
+        """A step was traced into `graph`: now it is known what it reads, writes and draws.
+
+        `ours` are the recorder's variables.
+        """
         self._eager = False
-        self._handles.add_graph(graph)
+        self._handles.add_graph(graph, ours)
         self._under_xla |= under_xla
         self._draws |= any(op.type in _DRAWING for op in graph.get_operations())
         definitions = graph.as_graph_def(add_shapes=False).library.function
@@ -85,6 +89,17 @@ class Rewind:
         )
         outcome.extra["seconds"] = round(time.monotonic() - start, 3)
         return outcome
+
+    def keep(self, incident: Incident, outcome: rerun.Outcome, capsules: Capsules) -> str:
+        """Write the capsule of an incident that was replayed; its folder, empty without one."""
+        if outcome.failing is None:
+            return ""
+        self._handles.learn_names(self._state())
+        try:
+            return capsules.write(incident, outcome, self._handles, self._under_xla, self._draws)
+        except OSError as error:  # what else is recorded may still fit
+            self._say("no_capsule", f"the capsule of step {incident.first_step:,} cannot be written: {error}")
+            return ""
 
     def _too_large(self, size: int) -> None:
         self._say(

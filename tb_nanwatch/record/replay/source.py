@@ -59,6 +59,15 @@ def locate(frames: list[Frame], boundary: CodeType | None) -> tuple[Source | Non
     return (None if outer is None else _source(outer)), None
 
 
+def users(frames: list[Frame], boundary: CodeType | None, most: int = 8) -> list[Source]:
+    """The user's own lines in a stack, innermost first, inside `boundary`; outside it where there is none inside."""
+    stop = next((n for n, (code, _) in enumerate(frames) if code is boundary), len(frames))
+    found = [f for f in frames[:stop] if is_users(f[0].co_filename)] or [
+        f for f in frames[stop:] if is_users(f[0].co_filename)
+    ][:1]
+    return [_source(frame) for frame in found[:most]]
+
+
 def _worth_naming(filename: str) -> bool:
     """Plumbing that every op passes through says nothing."""
     parts = ("tensorflow/python/ops/gen_", "/dispatch.py", "/traceback_utils.py", "tensorflow/python/framework", "/eager/", "/weak_tensor")
