@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { baseOf, folderOf, howKnown, lineOf, makerOf, operandRow, samplesText, trialText } from "./origin";
+import { baseOf, folderOf, howKnown, isLibrary, lineOf, makerOf, operandRow, samplesText, trialText } from "./origin";
 import type { Incident, Operand, Origin, Replay } from "./types";
 
 const ORIGIN: Origin = { phase: "backward", layer: null, tensor: "SqrtGrad", op_type: "SqrtGrad", precision: "op", source: { file: "/home/me/train.py", line: 34, function: "rmse", code: "return tf.sqrt(e)" } };
@@ -16,9 +16,10 @@ test("the op, and the forward op whose gradient it is", () => {
 });
 
 test("the line", () => {
-  expect(lineOf(ORIGIN)).toBe("train.py:34");
-  expect(lineOf({ ...ORIGIN, source: { file: "C:\\me\\a.py", line: 0, function: "", code: "" } })).toBe("a.py");
-  expect(lineOf({ ...ORIGIN, source: null })).toBe("");
+  expect(lineOf(ORIGIN.source)).toBe("train.py:34");
+  expect(lineOf({ file: "C:\\me\\a.py", line: 0 })).toBe("a.py");
+  expect(lineOf(null)).toBe("");
+  expect(["/v/lib/python3.11/site-packages/keras/losses.py", "/home/me/site-packages.py"].map(isLibrary)).toEqual([true, false]);
   expect(["/home/me/train.py", "me/train.py", "/train.py", "train.py", "C:\\my work\\train.py"].map((path) => folderOf(path) + baseOf(path))).toEqual(["…/me/train.py", "me/train.py", "train.py", "train.py", "…/my work/train.py"]);
 });
 

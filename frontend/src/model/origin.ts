@@ -1,6 +1,6 @@
 /** The origin of an incident as short texts: what made the bad value, where that is written, from what, and how it is known. */
 import { formatCount, formatNumber, formatShape, fromJson, words } from "./format";
-import type { Incident, Operand, Origin, Trial } from "./types";
+import type { Incident, Operand, Origin, Source, Trial } from "./types";
 
 const MOST_SAMPLES = 12;
 
@@ -14,6 +14,11 @@ export function folderOf(path: string): string {
   const parts = path.split(/[\\/]/);
   const parent = parts.at(-2);
   return parent === undefined || parent === "" ? "" : `${parts.length > 2 ? "…/" : ""}${parent}/`;
+}
+
+/** Whether a file is an installed package's rather than the user's own. */
+export function isLibrary(path: string): boolean {
+  return /[\\/](site|dist)-packages[\\/]/.test(path);
 }
 
 export interface Maker {
@@ -30,7 +35,7 @@ export function makerOf({ origin, replay }: Incident): Maker | undefined {
 }
 
 /** "train.py:34", or empty. */
-export function lineOf({ source }: Origin): string {
+export function lineOf(source: Pick<Source, "file" | "line"> | null | undefined): string {
   if (!source || source.file === "") return "";
   return source.line > 0 ? `${baseOf(source.file)}:${source.line}` : baseOf(source.file);
 }

@@ -1,16 +1,19 @@
 /** What made the first bad value: one line for the top of the page, and the whole of it beside the heatmap. */
 import { formatCounts, words } from "../model/format";
 import { neighbourhoodOf } from "../model/neighbourhood";
-import { baseOf, folderOf, howKnown, lineOf, makerOf, operandRow, samplesText } from "../model/origin";
+import { baseOf, folderOf, howKnown, isLibrary, lineOf, makerOf, operandRow, samplesText } from "../model/origin";
 import type { Incident, Origin, Source } from "../model/types";
 import { Graph } from "./graph";
 import { sure } from "./remedies";
 
 /** "`Sqrt` gradient at train.py:34", where the headline does not say that already, the line's text, and the cause. */
 export function Lead({ incident, headline }: { readonly incident: Incident; readonly headline: string }) {
-  const { origin, cause } = incident;
-  const line = lineOf(origin);
-  const code = origin.source?.code ?? "";
+  const { origin, cause, replay } = incident;
+  // An op that no line of the user's own called, as a loss that Keras computes: the line that started the training.
+  const inside = origin.source !== null && origin.source !== undefined && isLibrary(origin.source.file);
+  const place = inside ? replay?.library : origin.source;
+  const line = lineOf(place);
+  const code = inside ? "" : (origin.source?.code ?? "");
   const said = line !== "" && headline.includes(line);
   if (!makerOf(incident)) return null;
   return (
@@ -20,8 +23,8 @@ export function Lead({ incident, headline }: { readonly incident: Incident; read
           <Made incident={incident} />
           {line !== "" && (
             <>
-              {" at "}
-              <code class="at" title={origin.source?.file}>{line}</code>
+              {inside ? ", called from " : " at "}
+              <code class="at" title={place?.file}>{line}</code>
             </>
           )}
         </p>
@@ -62,7 +65,7 @@ export function Where({ incident }: { readonly incident: Incident }) {
       {origin.source && <Line source={origin.source} />}
       {replay?.library && (
         <p class="quiet path">
-          inside the library: <code>{replay.library.function}</code>, <Path file={replay.library.file} line={replay.library.line} />
+          {isLibrary(replay.library.file) ? "inside the library:" : "called from"} <code>{replay.library.function}</code>, <Path file={replay.library.file} line={replay.library.line} />
         </p>
       )}
       {maker && (
