@@ -16,6 +16,7 @@ from typing import Any
 import golden_text
 import pytest
 import runs
+from operations import operand, post_mortem
 
 from tb_nanwatch.cli import exits
 from tb_nanwatch.cli.main import main
@@ -33,10 +34,15 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("style", ["text", "json", "markdown", "html"])
-@pytest.mark.parametrize("kind", ["explode", "many"])
+@pytest.mark.parametrize("kind", ["explode", "many", "operation"])
 def test_golden(style: str, kind: str, logs: Path, capsys: Capture) -> None:
     if kind == "explode":
         runs.blow_up(logs, "loss", values=runs.exploding)
+    elif kind == "operation":
+        root, gradient = operand("Sqrt", 0, 1.96, shape=(32,), zero=7), operand("Tile", 0.03125, 0.03125, shape=(32,))
+        replay = {"forward_op": "Sqrt", "library": {"file": "/lib/site-packages/tensorflow/math_ops.py", "line": 5767}}
+        code = "return tf.sqrt(error)"
+        post_mortem(logs, "SqrtGrad", [root, gradient], Counts(pos_inf=7, size=32), "backward", code, replay=replay)
     else:
         runs.blow_up(logs / "a_backward", "backward")
         runs.blow_up(logs / "b_flash", "forward", last=31)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tb_nanwatch.diagnose import PostMortem, words
 from tb_nanwatch.diagnose.before import Before, Line
+from tb_nanwatch.diagnose.operation import is_library
 
 MOST_ROWS: Final = 20  # of incidents and of spread; the JSON holds them all
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -63,6 +64,7 @@ def origin(found: PostMortem) -> Table:
     it, entry = found.run.incidents[0].origin, found.entry["incidents"][0]
     replay = entry["replay"] or {}
     source, library = it.source, replay.get("library") or {}
+    library_file = words.printable(str(library.get("file", "")))
     facts = [
         ("operation", words.printable(it.op_type)),
         ("gradient of", words.printable(str(replay.get("forward_op") or ""))),
@@ -71,8 +73,8 @@ def origin(found: PostMortem) -> Table:
         ("function", words.printable(source.function) if source else ""),
         ("code", words.printable(source.code.strip()) if source else ""),
         (
-            "called from or in",
-            f"{words.printable(str(library.get('file', '')))}:{library.get('line', '')}" if library else "",
+            "in the library" if is_library(library_file) else "called from",
+            f"{library_file}:{library.get('line', '')}" if library_file else "",
         ),
         ("output", words.bad_elements(it.output)),
         ("samples", words.listing([str(n) for n in it.samples], 16)) if it.samples else ("samples", ""),
@@ -102,7 +104,7 @@ def operands(found: PostMortem) -> Table:
 
 
 def causes(found: PostMortem) -> Table:
-    """Header and rows, one per cause of the first incident, the likeliest first."""
+    """Header and rows, one per cause of the first incident, likeliest first; a single one is told in the verdict."""
     if not found.entry["incidents"]:
         return ("cause", "confidence", "evidence"), []
     first = found.entry["incidents"][0]
@@ -111,7 +113,7 @@ def causes(found: PostMortem) -> Table:
         for c in (first["cause"], *first["other_causes"])
         if c["name"] != "none"
     ]
-    return ("cause", "confidence", "evidence"), rows
+    return ("cause", "confidence", "evidence"), rows if len(rows) > 1 else []
 
 
 def remedies(found: PostMortem) -> list[tuple[str, str, str]]:

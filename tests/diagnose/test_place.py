@@ -1,0 +1,79 @@
+"""Headlines and first sentences where the operation is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operations import INF, NAN, operand, post_mortem
+
+LIBRARY = "/usr/lib/python3.12/site-packages/tensorflow/python/ops/math_ops.py"
+
+
+@pytest.mark.parametrize(
+    ("given", "headline"),
+    [
+        (
+            {"op_type": "SqrtGrad", "phase": "backward", "replay": {"forward_op": "Sqrt"}},
+            "Blew up at step 10: the gradient of `Sqrt` at train.py:34 (train_step) was NaN",
+        ),
+        ({"op_type": "Exp", "output": INF}, "Blew up at step 10: `Exp` at train.py:34 (train_step) was +Inf"),
+        (
+            {"op_type": "MatMul", "phase": "forward", "file": LIBRARY, "layer": "hidden_4"},
+            "Blew up at step 10: `MatMul` in layer hidden_4 was NaN",
+        ),
+        ({"op_type": "Square", "file": LIBRARY}, "Blew up at step 10: `Square` was NaN"),
+        (
+            {"op_type": "Log", "phase": "backward", "replay": {"through_where": True}},
+            "Blew up at step 10: `Log` at train.py:34 (train_step) made NaN that the gradient brought back",
+        ),
+        (
+            {"op_type": "Log", "file": "C:\\code\\my train.py"},
+            "Blew up at step 10: `Log` at my train.py:34 (train_step) was NaN",
+        ),
+    ],
+)
+def test_headline(given: dict[str, Any], headline: str, tmp_path: Path) -> None:
+    assert post_mortem(tmp_path, **given).verdict.headline == headline
+
+
+def beginning(logdir: Path, **given: Any) -> str:
+    return post_mortem(logdir, **given).verdict.paragraphs[0]
+
+
+def test_line_operands_and_samples(tmp_path: Path) -> None:
+    inputs = [operand("p", 0, 1, zero=3), operand("input 1", 0, 1, "int32", (2,))]
+    said = beginning(tmp_path, op_type="Log", inputs=inputs, code="loss = tf.math.log(p)", samples=(3, 9))
+    assert said == (
+        "At step 10, after the layers, `Log` made the first bad value: 2 of 64 elements NaN. "
+        "The line is /home/me/train.py:34: loss = tf.math.log(p). "
+        "It was given p (float32, 128 elements from 0 to 1, 3 zeros). "
+        "The outputs of the layers were finite; the loss computed from them was not. "
+        "In the batch it was samples 3 and 9."
+    )
+
+
+def test_a_line_of_a_library(tmp_path: Path) -> None:
+    said = beginning(tmp_path, op_type="MatMul", file=LIBRARY, code="return gen_math_ops.mat_mul(")
+    assert "No line of your own program computes it; in the library it is python/ops/math_ops.py:34" in said
+
+
+@pytest.mark.parametrize(
+    ("replay", "said"),
+    [
+        ({"replay": "not reproduced", "why": "it was finite"}, "The replay did not reproduce it: it was finite."),
+        ({"replay": "not possible", "why": "no\nstate"}, "It could not be replayed: no\\nstate."),
+        ({"replay": "failed", "why": "ValueError"}, "The replay failed: ValueError."),
+        ({"replay": "reproduced under XLA only"}, "Run op by op the step is finite: only XLA computes it so."),
+        ({"replay": "refused"}, "the operation refuses its input with an error"),
+    ],
+)
+def test_how_the_replay_went(replay: dict[str, str], said: str, tmp_path: Path) -> None:
+    found = post_mortem(tmp_path, "", replay=replay, output=NAN)
+    assert said in found.verdict.paragraphs[0]
+    assert found.entry["incidents"][0]["replay"]["outcome"] == replay["replay"]
+
+
+def test_nothing_is_said_of_a_replay_that_went_well(tmp_path: Path) -> None:
+    assert "replay" not in beginning(tmp_path, op_type="Log").lower()
