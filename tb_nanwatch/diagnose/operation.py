@@ -121,9 +121,21 @@ def replay_of(incident: Incident) -> dict[str, Any]:
 
 
 _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "replay": str, "why": str, "error": str, "forward_op": str, "through_where": bool, "library": dict, "graph": list,
-    "seconds": (int, float), "replayed_steps": int,
-}  # fmt: skip
+    "replay": str,
+    "why": str,
+    "error": str,
+    "forward_op": str,
+    "through_where": bool,
+    "library": dict,
+    "graph": list,
+    "stack": list,
+    "fed_by": dict,
+    "element": str,
+    "features": list,
+    "trials": list,
+    "seconds": (int, float),
+    "replayed_steps": int,
+}
 
 
 def _checked(read: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tb_nanwatch.diagnose import PostMortem, words
+from tb_nanwatch.diagnose import PostMortem, outcome, words
 from tb_nanwatch.diagnose.before import Before, Line
 from tb_nanwatch.diagnose.operation import is_library
 
@@ -117,11 +117,13 @@ def causes(found: PostMortem) -> Table:
 
 
 def remedies(found: PostMortem) -> list[tuple[str, str, str]]:
-    """Name, reason and lines to write: of the first incident, or else of the findings."""
+    """Name, reason with what came of trying it, and lines to write: of the first incident, or else of the findings."""
     offered = (
         found.entry["incidents"][0]["remedies"] if found.entry["incidents"] else [r for a in found.advice for r in a]
     )
-    return [(r["name"].replace("_", " "), r["why"], r["snippet"]) for r in offered]
+    return [
+        (r["name"].replace("_", " "), f"{r['why']} {outcome.tried(r['trial'])}".rstrip(), r["snippet"]) for r in offered
+    ]
 
 
 def before(table: Before) -> Table:

@@ -20,10 +20,16 @@ def log_of_nonpositive(case: Case) -> Cause | None:
     if not what:
         return None
     made = "its derivative 1/x is infinite there" if op.backward else "the logarithm is -Infinity at 0 and NaN below"
+    evidence = [f"{words.printable(op.forward)} received {what} in {told(operand)}: {made}"]
+    squashed = operand.name.rpartition("/")[2]
+    if operand.zero and squashed in ("Softmax", "Sigmoid"):
+        evidence.append(
+            f"the zeros come from {squashed}, which underflows where it is sure: about 104 below in float32"
+        )
     return Cause(
         "log_of_nonpositive",
         0.7 if op.through_where else 0.95,
-        (f"{words.printable(op.forward)} received {what} in {told(operand)}: {made}",),
+        tuple(evidence),
         _remedies(case, operand),
     )
 
@@ -37,7 +43,8 @@ def _what(name: str, operand: OperandStats) -> str:
 
 
 def _remedies(case: Case, operand: OperandStats) -> tuple[str, ...]:
-    if any(batch.name == operand.name for batch in case.batch):
+    fed = case.replay.get("fed_by", {})
+    if any(batch.name == operand.name for batch in case.batch) or (fed.get("inputs") and not fed.get("variables")):
         return ("clean_input", "clip_predictions_or_from_logits", "safe_where")
     if operand.negative:  # no rounding: nothing keeps that output positive
         return ("use_activation_or_normalization", "clip_predictions_or_from_logits")
