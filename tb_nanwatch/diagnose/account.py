@@ -232,10 +232,30 @@ def _others(causes: Sequence[Cause]) -> str:
 
 
 def to_do(remedies: Sequence[Mapping[str, Any]]) -> str:
-    """The first remedy with its reason, and the names of the others."""
-    first, rest = remedies[0], [remedy["name"].replace("_", " ") for remedy in remedies[1:]]
-    then = f" Otherwise: {words.listing(rest)}." if rest else ""
-    return f"What to do: {first['name'].replace('_', ' ')}. {first['why']}{then}"
+    """The first remedy with its reason and what came of trying it, the names of the others, and what did not help."""
+    first = remedies[0]
+    refuted = [r for r in remedies[1:] if r.get("trial", {}).get("outcome") == "nonfinite"]
+    rest = [r for r in remedies[1:] if r not in refuted]
+    parts = [f"What to do: {first['name'].replace('_', ' ')}.", first["why"], tried(first.get("trial", {}))]
+    parts += [f"Otherwise: {_listed(rest)}."] if rest else []
+    parts += [f"Tried in vain: {_listed(refuted)}."] if refuted else []
+    return " ".join(part for part in parts if part)
+
+
+def tried(trial: Mapping[str, Any]) -> str:
+    """A sentence on a trial; empty where nobody ran one."""
+    outcome = trial.get("outcome", "not_run")
+    note = f" ({trial['note']})" if trial.get("note") else ""
+    if outcome == "finite":
+        steps = words.count(trial["steps"], "step")
+        return f"Tried on the recorded data: finite over {steps} in which it was not finite without{note}."
+    if outcome == "nonfinite":
+        return f"Tried on the recorded data: it did not help{note}."
+    return f"Tried on the recorded data, without an answer{note}." if outcome == "inconclusive" else ""
+
+
+def _listed(remedies: Sequence[Mapping[str, Any]]) -> str:
+    return words.listing([remedy["name"].replace("_", " ") for remedy in remedies])
 
 
 def _named(name: str) -> str:

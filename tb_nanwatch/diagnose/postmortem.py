@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tb_nanwatch.diagnose import remedies
+from tb_nanwatch.diagnose import remedies, trials
 from tb_nanwatch.diagnose.before import Before, before
 from tb_nanwatch.diagnose.causes import Case, causes_of
 from tb_nanwatch.diagnose.growth import trends
@@ -43,7 +43,7 @@ def examine(run: Run) -> PostMortem:
     findings = findings_of(run)
     entry = run_entry(run, cases, causes, findings)
     advice = tuple(
-        tuple(remedies.entry(name, remedies.of_finding(run, f.rule, f.tensor, f.last_step)) for name in f.remedies)
+        tuple(remedies.entry(name, remedies.of_finding(run, f.rule, f.tensor, f.last_step), trials.best(name, ())) for name in f.remedies)
         for f in findings
     )
     return PostMortem(

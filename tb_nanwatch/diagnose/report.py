@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from tb_nanwatch.diagnose import remedies
+from tb_nanwatch.diagnose import remedies, trials
 from tb_nanwatch.diagnose.causes import Case, Cause
 from tb_nanwatch.diagnose.rules import Finding
 from tb_nanwatch.diagnose.strict import strict
@@ -52,6 +52,8 @@ def _incident(case: Case, causes: Sequence[Cause]) -> dict[str, Any]:
     for cause in causes:
         for name in cause.remedies:
             offered.setdefault(name, cause.name)
+    tried = trials.of(case.replay)
+    names = trials.ranked(list(offered)[:MOST_REMEDIES], tried)
     return {
         "first_step": incident.first_step,
         "last_step": incident.last_step,
@@ -63,7 +65,7 @@ def _incident(case: Case, causes: Sequence[Cause]) -> dict[str, Any]:
         "cause": _cause(causes[0]),
         "other_causes": [_cause(cause) for cause in causes[1:]],
         "remedies": [
-            remedies.entry(name, remedies.of_case(case, cause)) for name, cause in list(offered.items())[:MOST_REMEDIES]
+            remedies.entry(name, remedies.of_case(case, offered[name]), trials.best(name, tried)) for name in names
         ],
         "capsule": incident.capsule or None,
     }
@@ -79,6 +81,9 @@ def _replay(replay: Mapping[str, Any]) -> dict[str, Any] | None:
         "error": replay.get("error"),
         "forward_op": replay.get("forward_op"),
         "library": replay.get("library"),
+        "stack": replay.get("stack", []),
+        "fed_by": replay.get("fed_by"),
+        "features": replay.get("features", []),
         "graph": replay.get("graph", []),
         "steps": replay.get("replayed_steps"),
         "seconds": replay.get("seconds"),

@@ -37,9 +37,8 @@ REMEDIES: Final[Mapping[str, Callable[[Patient], Advice]]] = {
 __all__ = ["REMEDIES", "Advice", "Patient", "entry", "of_case", "of_finding"]
 
 
-def entry(name: str, patient: Patient) -> dict[str, Any]:
-    """A remedy as the report holds it, with a trial that nobody has run."""
+def entry(name: str, patient: Patient, trial: Mapping[str, Any]) -> dict[str, Any]:
+    """A remedy as the report holds it."""
     advice = REMEDIES[name](patient)
-    trial = {"outcome": "not_run", "steps": 0, "control": "not_run", "note": ""}
     snippet = "\n".join(words.escaped(line) for line in advice.snippet.split("\n"))  # it quotes names and lines of code
-    return {"name": name, "why": advice.why, "snippet": snippet, "trial": trial}
+    return {"name": name, "why": advice.why, "snippet": snippet, "trial": dict(trial)}
