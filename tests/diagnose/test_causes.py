@@ -128,3 +128,21 @@ def test_a_replay_that_is_no_replay(text: str, tmp_path: Path) -> None:
     runs.write(tmp_path, events=[event])
     found = first(examined(tmp_path))
     assert found["cause"]["name"] == "none"
+
+
+def test_zeros_of_a_softmax_are_explained(tmp_path: Path) -> None:
+    incident = first(post_mortem(tmp_path, "Log", [ZEROS], MINUS_INF))
+    assert incident["cause"]["evidence"][1].startswith("the zeros come from Softmax, which underflows")
+
+
+def test_a_log_of_what_the_data_alone_made(tmp_path: Path) -> None:
+    fed = {"inputs": ["x"], "layers": [], "variables": []}
+    incident = first(post_mortem(tmp_path, "Log", [operand("Sub", -1, 1, negative=2)], replay={"fed_by": fed}))
+    assert incident["remedies"][0]["name"] == "clean_input"
+    assert incident["replay"]["fed_by"] == fed
+
+
+def test_the_feature_that_is_bad(tmp_path: Path) -> None:
+    replay = '{"replay": "reproduced", "element": "x", "features": [[3], [5], "?", []]}'
+    runs.write(tmp_path, events=[runs.incident("input", replay_json=replay)])
+    assert "at features 3 and 5 of the sample" in " ".join(first(examined(tmp_path))["cause"]["evidence"])
