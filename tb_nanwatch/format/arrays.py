@@ -7,6 +7,7 @@ their name is kept elsewhere.
 from __future__ import annotations
 
 import math
+import re
 import stat
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -32,7 +33,9 @@ _npy: Any = np.lib.format  # untyped
 _BITS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 MOST_ARRAYS: Final = 100_000
 _MAGIC: Final = b"\x93NUMPY\x01\x00"  # version 1.0, the only one that is written here
-_HEADER: Final = 4096  # bytes of the longest header that is read
+_HEADER: Final = re.compile(
+    rb"\{'descr': '([<|][biufc]\d{1,2})', 'fortran_order': False, 'shape': \(((?:\d{1,18}, ?)*\d{0,18})\), \} *\n?"
+)
 
 
 def to_bits(array: NDArray[Any]) -> NDArray[Any]:
@@ -97,7 +100,7 @@ class Arrays:
             array = _parse(data)
         except OSError as error:
             raise UnreadableError(f"{self._name}: {error.strerror or error}") from error
-        except (zipfile.BadZipFile, ValueError, TypeError, EOFError, RuntimeError, MemoryError, SyntaxError) as error:
+        except (zipfile.BadZipFile, ValueError, TypeError, EOFError, RuntimeError) as error:
             raise CorruptData(f"{self._name}: the array {name[:40]!r} is damaged: {error}") from error
         fits = array.dtype.name == dtype if dtype in NATIVE else array.dtype in _BITS.values()
         if not fits or array.shape != tuple(shape):
@@ -106,15 +109,13 @@ class Arrays:
 
 
 def _parse(data: bytes) -> NDArray[Any]:
-    import io
-
-    if not data.startswith(_MAGIC) or int.from_bytes(data[8:10], "little") > _HEADER:
-        raise ValueError("no array begins like this")
-    file = io.BytesIO(data[: 10 + _HEADER])
-    file.seek(len(_MAGIC))
-    shape, fortran, dtype = _npy.read_array_header_1_0(file)
-    if dtype.name not in NATIVE or fortran or any(d < 0 for d in shape):
-        raise ValueError(f"an array of {dtype} or in this order is not written by a recorder")
-    if math.prod(shape) * dtype.itemsize != len(data) - file.tell():
+    """The array of a member. numpy's own parser would evaluate the header."""
+    end = len(_MAGIC) + 2 + int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 2], "little")
+    header = _HEADER.fullmatch(data[len(_MAGIC) + 2 : end])
+    if not data.startswith(_MAGIC) or header is None:
+        raise ValueError("it begins as no array of a recorder")
+    dtype = np.dtype(header[1].decode())
+    shape = tuple(int(size) for size in header[2].replace(b",", b" ").split())
+    if dtype.name not in NATIVE or math.prod(shape) * dtype.itemsize != len(data) - end:
         raise ValueError("its size is not that of its shape")
-    return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape)
+    return np.frombuffer(data, dtype, offset=end).reshape(shape)

@@ -6,6 +6,7 @@ holds the old one. Keeping a state costs one copy of what the next step changes.
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,10 +35,6 @@ class Handles:
             self._ours[id(variable.handle)] = (variable.handle, variable.dtype)
         for outside in graph.external_captures:
             self.add(outside)
-        for reference in getattr(graph, "_weak_variables", ()):
-            variable = reference()
-            if variable is not None:
-                self._names.setdefault(id(variable.handle), variable.name.split(":")[0])
 
     def add(self, handle: Any) -> None:
         if getattr(handle, "dtype", None) not in _VARIABLE_TYPES or not hasattr(handle, "numpy"):
@@ -59,6 +56,10 @@ class Handles:
         for variable in variables:
             name = getattr(variable, "path", None) or getattr(variable, "name", "")
             self._names[id(handle_of(variable))] = str(name).split(":")[0]
+        unknown = [handle for number, (handle, _) in self._known.items() if number not in self._names]
+        for variable in gc.get_referrers(*unknown) if unknown else ():  # a graph knows handles alone
+            if isinstance(variable, tf.Variable):
+                self._names[id(variable.handle)] = variable.name.split(":")[0]
 
     def name(self, handle: Any) -> str:
         """The variable's own path or name, empty where only a graph knows it."""

@@ -1,0 +1,410 @@
+"""`nanwatch replay`: what it prints, what an edit changes, and what damage does."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import zipfile
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tb_nanwatch.cli import exits
+from tb_nanwatch.cli.main import main
+from tb_nanwatch.format import arrays
+from tb_nanwatch.format import capsule as layout
+from tb_nanwatch.format.records import Counts, OperandStats, Origin, Source
+
+Capture = pytest.CaptureFixture[str]
+
+# ---------------------------------------------------------------- printing
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    """A capsule made by hand: a table whose sample 1 lacks a value, and 8x8 pictures in bfloat16."""
+    table = np.arange(6, dtype=np.float32).reshape(2, 3)
+    table[1, 2] = np.nan
+    pictures = np.zeros((2, 8, 8, 1), np.float32)
+    pictures[1, 2:6, 2:6] = 1.0
+    bits = (pictures.view(np.uint32) >> 16).astype(np.uint16)
+    batch = layout.Part(
+        "tuple",
+        "x",
+        (
+            layout.Part("array", "x/table", arrays=("a0",), dtype="float32", shape=(2, 3)),
+            layout.Part("array", "x/image", arrays=("a1",), dtype="bfloat16", shape=(2, 8, 8, 1)),
+            layout.Part("left_out", "rows", value="iterator"),
+        ),
+    )
+    origin = Origin(
+        "input",
+        op_type="MatMul",
+        source=Source("train.py", 3, "loss", "y = x @ w"),
+        samples=(1,),
+        inputs=(OperandStats("x", "float32", (2, 3), 0.0, 4.0, nan=1, zero=1),),
+        output=Counts(nan=1, size=2),
+    )
+    given = {
+        "step": 12,
+        "origin": origin,
+        "batch": batch,
+        "wall_time": 1_700_000_000.0,
+        "versions": {"tensorflow": "2.20"},
+        "source": (layout.Excerpt("train.py", 3, "loss", 2, ("def loss(x):", "    y = x @ w", "    return y")),),
+        "state": (layout.Kept("w", "float32", (3, 1), "v0", True),),
+        "state_bytes": 12,
+        "left_out": ("rows of the batch",),
+    }
+    folder.mkdir(parents=True)
+    arrays.write(folder / layout.BATCH, [("a0", table), ("a1", bits)])
+    arrays.write(folder / layout.STATE, [("v0", np.zeros((3, 1), np.float32))])
+    capsule = layout.Capsule(**{**given, **changes})  # type: ignore[arg-type]
+    (folder / layout.MANIFEST).write_text(layout.write(capsule), encoding="utf-8")
+    return folder
+
+
+def test_text(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["replay", str(write(tmp_path / "c"))]) == exits.HEALTHY
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines[0] == "Step 12, 2023-11-14 22:13:20 UTC"
+    assert lines[1] == "  phase input: MatMul made 1 NaN of 2 elements, samples 1"
+    assert "train.py:3, in loss" in lines
+    assert ">     3     y = x @ w" in lines
+    assert "  x: float32 2x3, 0 to 4, 1 NaN, 1 zero" in lines
+    assert "    not finite at [2] of a sample" in lines
+    assert "    column 2, 2 to 2, 1 NaN" in lines
+    assert "    sample 1: 3 4 NaN, 3 to 4, 1 NaN" in lines
+    assert "      " + "  @@@@  " in out
+    assert "  rows: not kept (iterator)" in lines
+    assert "  1 variable (1 of them weights), 12 bytes" in lines
+    assert "  not: rows of the batch" in lines
+
+
+def test_json(tmp_path: Path, capsys: Capture) -> None:
+    folder = write(tmp_path / "c")
+    assert main(["replay", str(folder), "--format", "json"]) == exits.HEALTHY
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert document["step"] == 12
+    assert document["origin"]["source"] == {"file": "train.py", "line": 3, "function": "loss", "code": "y = x @ w"}
+    table, image, rows = document["batch"]
+    assert (table["nan"], table["min"], table["max"], table["features"]) == (1, 0.0, 4.0, [[2]])
+    assert [c["index"] for c in table["columns"]] == [2, 0, 1]
+    assert table["samples"][0]["values"] == [3.0, 4.0, "NaN"]
+    assert (image["dtype"], image["max"], image["zero"]) == ("bfloat16", 1.0, 112)
+    assert image["samples"][0]["picture"][3] == "  @@@@  "
+    assert rows["kind"] == "left_out"
+
+
+def test_a_name_cannot_steer_the_terminal(tmp_path: Path, capsys: Capture) -> None:
+    folder = write(tmp_path / "c", origin=Origin("loss", op_type="\x1b[2JLog"), versions={"a\r\n": "\x07"})
+    assert main(["replay", str(folder)]) == exits.HEALTHY
+    out = capsys.readouterr().out
+    assert "\\x1b[2JLog" in out
+    assert not set(out) & set("\x1b\x07\r")
+
+
+# ---------------------------------------------------------------- damage
+
+
+def manifest(change: Callable[[Any], None]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        path = folder / layout.MANIFEST
+        document = json.loads(path.read_text())
+        change(document)
+        path.write_text(json.dumps(document))
+
+    return apply
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    return apply
+
+
+def replaced(name: str, data: bytes) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes(data) and None
+
+
+def linked(name: str) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        elsewhere = folder.parent / name
+        (folder / name).rename(elsewhere)
+        (folder / name).symlink_to(elsewhere)
+
+    return apply
+
+
+def pipe(folder: Path) -> None:
+    (folder / layout.MANIFEST).unlink()
+    os.mkfifo(folder / layout.MANIFEST)
+
+
+def member(header: str, data: bytes, **how: Any) -> Callable[[Path], None]:
+    """A batch whose array a0 has this header."""
+
+    def apply(folder: Path) -> None:
+        padded = header.encode().ljust(118)
+        with zipfile.ZipFile(folder / layout.BATCH, "w", **how) as archive:
+            archive.writestr("a0.npy", b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded + data)
+
+    return apply
+
+
+def deep(document: Any) -> None:
+    part = document["batch"]
+    for _ in range(200):
+        part = {"kind": "tuple", "items": [part]}
+    document["batch"] = part
+
+
+DAMAGE = {
+    "no manifest": (lambda folder: (folder / layout.MANIFEST).unlink(), "holds no capsule"),
+    "half a manifest": (cut(layout.MANIFEST), "is no JSON"),
+    "not utf-8": (replaced(layout.MANIFEST, b"\xff\xfe{"), "is no text"),
+    "a list": (replaced(layout.MANIFEST, b"[]"), "'format_version' is missing"),
+    "brackets": (replaced(layout.MANIFEST, b"[" * 100_000), "is no JSON"),
+    "NaN": (replaced(layout.MANIFEST, b'{"format_version": NaN}'), "is not strict JSON"),
+    "newer": (manifest(lambda d: d.update(format_version=2)), "format version 2"),
+    "no phase": (manifest(lambda d: d["origin"].update(phase="x")), "no phase 'x'"),
+    "a step that is a text": (manifest(lambda d: d.update(step="12")), "'step' is missing or no int"),
+    "an unknown part": (manifest(lambda d: d["batch"].update(kind="pickle")), "kind 'pickle'"),
+    "nested deeply": (manifest(deep), "nested too deeply"),
+    "a negative shape": (manifest(lambda d: d["batch"]["items"][0].update(shape=[-2, 3])), "'shape'"),
+    "a huge shape": (manifest(lambda d: d["batch"]["items"][0].update(shape=[1 << 60])), "not what the manifest says"),
+    "an absolute path": (
+        manifest(lambda d: d["batch"]["items"][0].update(arrays=["/etc/passwd"])),
+        "lacks the array '/etc/passwd'",
+    ),
+    "another dtype": (manifest(lambda d: d["batch"]["items"][0].update(dtype="int32")), "not what the manifest says"),
+    "half a batch": (cut(layout.BATCH), "batch.npz is damaged"),
+    "half a state": (cut(layout.STATE), "state.npz is damaged"),
+    "an empty batch": (replaced(layout.BATCH, b""), "batch.npz is damaged"),
+    "no batch": (lambda folder: (folder / layout.BATCH).unlink(), "batch.npz: No such file"),
+    "a linked batch": (linked(layout.BATCH), "batch.npz is no ordinary file"),
+    "a linked manifest": (linked(layout.MANIFEST), "is no ordinary file"),
+    "a pipe": (pipe, "is no ordinary file"),
+    "compressed": (
+        member("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", bytes(1 << 20), compression=8),
+        "claims to hold more",
+    ),
+    "objects": (member("{'descr': '|O', 'fortran_order': False, 'shape': (2, 3), }", bytes(48)), "is damaged"),
+    "a shape beyond its data": (
+        member("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 9), }", bytes(24)),
+        "is damaged: its size",
+    ),
+    "a header that is none": (member("import os", bytes(24)), "is damaged"),
+    "a header of brackets": (member("(" * 110, bytes(24)), "is damaged"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_an_error_that_says_what(name: str, tmp_path: Path, capsys: Capture) -> None:
+    folder = write(tmp_path / "c")
+    spoil, message = DAMAGE[name]
+    spoil(folder)
+    assert main(["replay", str(folder)]) == exits.NOTHING_READABLE
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert message in told.err
+    assert len(told.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("at", range(0, 100, 9))
+def test_a_flipped_byte_is_no_crash(at: int, tmp_path: Path, capsys: Capture) -> None:
+    for name in (layout.MANIFEST, layout.BATCH):
+        folder = write(tmp_path / name)
+        data = bytearray((folder / name).read_bytes())
+        data[len(data) * at // 100] ^= 0x11
+        (folder / name).write_bytes(data)
+        assert main(["replay", str(folder)]) in (exits.HEALTHY, exits.NOTHING_READABLE)
+
+
+def test_not_a_capsule(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["replay", str(tmp_path / "nothing")]) == exits.NOTHING_READABLE
+    assert "does not exist" in capsys.readouterr().err
+    assert main(["replay", str(tmp_path)]) == exits.NOTHING_READABLE
+    assert "holds no capsule" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- running again
+
+FIT = """
+import keras, numpy as np, tensorflow as tf
+
+def loss(y, p):
+    return -tf.reduce_mean(y * tf.math.log(p + EPSILON), axis=-1)
+
+def build():
+    print("building")
+    layers = keras.layers
+    narrow = [layers.Dense(5, "relu"), layers.Dropout(0.3), layers.Dense(1, "sigmoid")]
+    model = keras.Sequential([keras.Input((4,)), *narrow])
+    model.compile(keras.optimizers.Adam(1e-2), loss, jit_compile=False)
+    return model
+
+def wider():
+    layers = keras.layers
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(7, "relu"), layers.Dense(1, "sigmoid")])
+    model.compile(keras.optimizers.Adam(1e-2), loss, jit_compile=False)
+    return model
+
+def train(logdir):
+    import tb_nanwatch as nanwatch
+    keras.utils.set_random_seed(0)
+    model = build()
+    kernel, bias = model.layers[-1].get_weights()
+    model.layers[-1].set_weights([-np.abs(kernel), bias])
+    x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
+    x[44] = -1e6
+    watched = nanwatch.NanWatch(logdir, trial_seconds=0)
+    model.fit(x, np.ones((64, 1), "float32"), 8, shuffle=False, verbose=0, callbacks=[watched])
+    watched.close()
+"""
+
+LOOP = """
+import tensorflow as tf
+
+def make():
+    w = tf.Variable([[2.0], [1.0]], name="w")
+    count = tf.Variable(0, dtype=tf.int64, name="count")
+
+    @tf.function
+    def step(x, y, scale=1.0):
+        count.assign_add(1)
+        with tf.GradientTape() as tape:
+            error = tf.reduce_sum((x @ w - y) ** 2, axis=1)
+            loss = scale * tf.reduce_mean(tf.sqrt(error + EPSILON))
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+        return loss
+
+    return step, [w, count]
+
+def raises():
+    return undefined_name
+
+def not_a_pair():
+    return 3
+
+def train(logdir):
+    import tb_nanwatch as nanwatch
+    step, variables = make()
+    with nanwatch.watch(step, logdir, variables=variables[:1], trial_seconds=0) as watched:
+        for number in range(6):
+            x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
+            y = x @ variables[0] if number == 4 else tf.zeros([2, 1])
+            watched(x, y, scale=2.0)
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two programs, each also edited so that it holds, and the capsules of their runs."""
+    folder = tmp_path_factory.mktemp("programs")
+    sys.path.insert(0, str(folder))
+    for name, text in (("fit", FIT), ("loop", LOOP)):
+        (folder / f"{name}_as_it_was.py").write_text(f"EPSILON = 0.0\n{text}")
+        (folder / f"{name}_edited.py").write_text(f"EPSILON = 1e-6\n{text}")
+        import_module(f"{name}_as_it_was").train(folder / name)
+    (folder / "broken.py").write_text("raise SystemExit(0)\n")
+    sys.path.remove(str(folder))
+    return folder
+
+
+@pytest.fixture
+def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(trained)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(trained)])
+    return trained
+
+
+FIT_CAPSULE = "fit/plugins/nanwatch/step_5"
+LOOP_CAPSULE = "loop/plugins/nanwatch/step_4"
+
+
+def test_a_keras_model_that_still_fails(here: Path, capsys: Capture) -> None:
+    assert main(["replay", FIT_CAPSULE, "--model", "fit_as_it_was:build"]) == exits.INCIDENT
+    told = capsys.readouterr()
+    lines = told.out.splitlines()
+    assert lines[0] == "still not finite: loss Infinity"
+    assert lines[1] == "  phase loss: Log made 1 -Inf of 8 elements, samples 4"
+    assert lines[2].endswith("fit_as_it_was.py:6, in loss")
+    assert "  16 variables set as they were before the step" in lines
+    assert "building" in told.err  # what the user's code prints is not part of the answer
+
+
+def test_an_edit_that_holds(here: Path, capsys: Capture) -> None:
+    assert main(["replay", FIT_CAPSULE, "--model", "fit_edited:build", "--format", "json"]) == exits.HEALTHY
+    again = json.loads(capsys.readouterr().out)["again"]
+    assert again["outcome"] == "finite"
+    assert 1.0 < again["loss"] < 4.0
+    assert again["put_in"] == 16
+    assert again["missing"] == []
+    (rate,) = again["unset"]  # may be what was edited
+    assert rate.endswith("/learning_rate")
+
+
+def test_a_model_of_another_shape_says_what_is_not_as_before(here: Path, capsys: Capture) -> None:
+    main(["replay", FIT_CAPSULE, "--model", "fit_edited:wider", "--format", "json"])
+    again = json.loads(capsys.readouterr().out)["again"]
+    assert any(name.endswith("kernel") for name in again["missing"])
+    assert any(name.endswith("kernel") for name in again["unset"])
+
+
+def test_a_loop_that_still_fails(here: Path, capsys: Capture) -> None:
+    assert main(["replay", LOOP_CAPSULE, "--step", "loop_as_it_was:make", "--format", "json"]) == exits.INCIDENT
+    again = json.loads(capsys.readouterr().out)["again"]
+    assert again["origin"]["phase"] == "backward"
+    assert again["origin"]["op_type"] == "SqrtGrad"
+    assert again["origin"]["source"]["code"] == "loss = scale * tf.reduce_mean(tf.sqrt(error + EPSILON))"
+    assert again["put_in"] == 2
+    assert again["loss"] == 0.0
+
+
+def test_a_loop_whose_edit_holds(here: Path, capsys: Capture) -> None:
+    assert main(["replay", LOOP_CAPSULE, "--step", "loop_edited:make"]) == exits.HEALTHY
+    # twice the root of EPSILON, which only comes out with the recorded weights, batch and scale
+    assert capsys.readouterr().out.splitlines() == [
+        "finite now: loss 0.002",
+        "  2 variables set as they were before the step",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "message"),
+    [
+        ("loop_edited:nothing", exits.USAGE, "has no function nothing"),
+        ("no_such_module:make", exits.USAGE, "there is no module no_such_module"),
+        ("loop_edited", exits.USAGE, "is not of the form module:function"),
+        ("loop_edited.py:make", exits.USAGE, "there is no module loop_edited.py"),
+        ("../loop:make", exits.USAGE, "is not of the form module:function"),
+        ("loop_edited:not_a_pair", exits.USAGE, "returns (step, variables), and loop_edited:not_a_pair returned int"),
+        ("loop_edited:raises", exits.FAILURE, "raised NameError at"),
+        ("broken:make", exits.FAILURE, "importing broken raised SystemExit"),
+    ],
+)
+def test_a_target_that_cannot_be_used(target: str, code: int, message: str, here: Path, capsys: Capture) -> None:
+    assert main(["replay", LOOP_CAPSULE, "--step", target]) == code
+    told = capsys.readouterr()
+    assert message in told.err
+    assert told.out == ""
+
+
+def test_damage_of_the_state_is_found_before_the_step_runs(here: Path, tmp_path: Path, capsys: Capture) -> None:
+    import shutil
+
+    folder = tmp_path / "capsule"
+    shutil.copytree(here / LOOP_CAPSULE, folder)
+    data = bytearray((folder / layout.STATE).read_bytes())
+    data[160] ^= 0xFF  # in the numbers of the first array
+    (folder / layout.STATE).write_bytes(data)
+    assert main(["replay", str(folder), "--step", "loop_edited:make"]) == exits.NOTHING_READABLE
+    assert "state.npz" in capsys.readouterr().err
