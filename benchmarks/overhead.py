@@ -2,8 +2,9 @@
 
 Four networks are trained under each variant, uncompiled and under XLA. The number is the ratio of CPU time per step,
 over all threads of the process, to that of a plain training in the same process that takes its turn before and after:
-the median over groups of some steps each. Beside it the quartiles, the same ratio of time on the clock (noisy where
-the machine is shared), and the control: a second plain training, whose ratio would be 1 if there were no noise.
+the median over groups of some steps each. Beside it the quartiles, the ratio of the sums (with it what happens less
+than once in a group), the same ratio of time on the clock (noisy where the machine is shared), and the control: a
+second plain training, whose ratio would be 1 if there were no noise.
 Variants that change TensorFlow as a whole run in a process of their own, with a plain training of their own.
 """
 
@@ -117,7 +118,7 @@ def show(network: str, mode: str, results: Mapping[str, Result]) -> None:
     plain = [f"{r['plain_milliseconds']:,.1f} ms of CPU time per plain step" for r in results.values() if "cpu" in r]
     table = Table(title=f"{network}, {mode}: {(plain or ['nothing measured'])[0]}", title_justify="left")
     table.add_column("variant", no_wrap=True)
-    for column in ("CPU ratio", "quartiles", "wall ratio", "ms per step", "groups"):
+    for column in ("CPU ratio", "quartiles", "overall", "wall ratio", "ms per step", "groups"):
         table.add_column(column, justify="right")
     for name, result in results.items():
         if "cpu" not in result:
@@ -127,6 +128,7 @@ def show(network: str, mode: str, results: Mapping[str, Result]) -> None:
             _title(name),
             f"{result['cpu']:.3f}",
             f"{result['low']:.3f} to {result['high']:.3f}",
+            f"{result['overall']:.3f}",
             f"{result['wall']:.3f}",
             f"{result['milliseconds']:,.1f}",
             f"{result['groups']:.0f}",
