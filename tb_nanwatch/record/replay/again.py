@@ -176,7 +176,7 @@ def _step(made: Any, target: str) -> Program:
     for one in holders:
         if _is_optimizer(one):
             _build(one, [v.variable for v in names.variables if v.trainable])
-    by_hand = getattr(step, "python_function", step)
+    by_hand: Any = getattr(step, "python_function", step)
     return Program(
         lambda args, kwargs: step(*args, **kwargs),
         lambda args, kwargs: by_hand(*args, **kwargs),
@@ -269,9 +269,13 @@ def _put_back_random(opened: Opened) -> None:
     if not told:
         return
     try:
-        kind, keys, *rest = told["numpy"]
+        kind, keys, position, *rest = told["numpy"]
+        if kind != "MT19937" or len(keys) != 624 or not 0 <= position <= 624:  # numpy would believe it
+            raise ValueError("numpy's state is none of its generator")
         eager = told.get("eager")
-        state = RandomState(_state(told["python"]), (kind, np.array(keys, np.uint32), *rest), eager and _state(eager))
+        state = RandomState(
+            _state(told["python"]), (kind, np.array(keys, np.uint32), position, *rest), eager and _state(eager)
+        )
         if eager and getattr(context.context(), "_rng", None) is None:
             tf.random.set_seed(0)  # makes the generator that the state goes into
         state.put_back()
