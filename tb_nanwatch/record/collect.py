@@ -9,14 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tb_nanwatch.record import kernels
-from tb_nanwatch.record.fusion import in_xla, readable
+from tb_nanwatch.record.fusion import in_xla, to_read
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.options import Options
@@ -155,7 +155,8 @@ class Collector:
         if tf.executing_eagerly():
             return list(self.seen)
         compiled = in_xla()
-        return [s for s in self.seen if s.kind == "input" or readable(s.tensor, compiled)]
+        tensors = [s.tensor if s.kind == "input" else to_read(s.tensor, compiled) for s in self.seen]
+        return [replace(s, tensor=t) for s, t in zip(self.seen, tensors, strict=True) if t is not None]
 
     # ------------------------------------------------------------ nested tf.functions
 

@@ -47,6 +47,16 @@ def readable(tensor: Any, compiled: bool) -> bool:
     return _stored_by_xla(tensor) if compiled else _read_after_fusion(tensor)
 
 
+def to_read(tensor: Any, compiled: bool) -> Any | None:
+    """What to read for this graph tensor: itself, or what was cast to it, as mixed precision does; None for nothing."""
+    if readable(tensor, compiled):
+        return tensor
+    source = _origin(tensor)
+    if compiled and source.op.type == "Cast" and source.op.inputs[0].dtype.is_floating:
+        return source.op.inputs[0] if _origin(source.op.inputs[0]).op.type in _CONTRACTIONS else None
+    return None
+
+
 def _stored_by_xla(tensor: Any) -> bool:
     """Whether XLA puts a tensor into memory anyhow: contractions write their result and read their operands there.
 

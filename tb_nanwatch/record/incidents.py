@@ -62,9 +62,14 @@ class Incidents:
         return self._finite_step(state)
 
     def improve(self, number: int, origin: Origin | None, replay_json: str, capsule: str = "") -> Incident:
-        """Give the newest incident (id `number`) the origin that a replay found, its other findings and its capsule."""
+        """Give the newest incident (id `number`) the origin that a replay found, its other findings and its capsule.
+
+        Of weights that were bad before, a replay sees no more than where they strike first: then the origin stays.
+        """
         assert self.newest is not None and self.newest.id == number
-        better = replace(self.newest, origin=origin or self.newest.origin, replay_json=replay_json, capsule=capsule)
+        if origin is None or self.newest.origin.phase == "weights":
+            origin = self.newest.origin
+        better = replace(self.newest, origin=origin, replay_json=replay_json, capsule=capsule)
         if self.current is not None and self.current.id == number:
             self.current = better
         self.newest = better

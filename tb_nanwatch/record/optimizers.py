@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import tensorflow as tf
+
 from tb_nanwatch.record.naming import raw_variable
 from tb_nanwatch.record.probe import Scalars
 
@@ -23,14 +25,22 @@ def scalars_of(optimizer: Any) -> Scalars:
     if rate is not None and not hasattr(rate, "assign"):
         rate = (lambda: inner.learning_rate) if hasattr(inner, "learning_rate") else None
     scale = getattr(optimizer, "dynamic_scale", None)
-    if scale is None and is_scaled(optimizer) and hasattr(optimizer, "loss_scale"):  # Keras 2
-        scale = lambda: optimizer.loss_scale  # noqa: E731  # read anew each time
+    if scale is None and is_scaled(optimizer):  # of Keras 2; or not built yet, which Keras 3 does in the first step
+        scale = lambda: _scale(optimizer)  # noqa: E731  # read anew each time
     iterations = getattr(inner, "_iterations", getattr(inner, "iterations", None))  # the property may be a quotient
     return Scalars(
         raw_variable(rate),
         raw_variable(scale),
         raw_variable(iterations),
     )
+
+
+def _scale(optimizer: Any) -> Any:
+    for name in ("loss_scale", "dynamic_scale", "initial_scale"):
+        scale = getattr(optimizer, name, None)
+        if scale is not None:
+            return tf.convert_to_tensor(raw_variable(scale))
+    return float("nan")
 
 
 def variables_of(holders: Iterable[Any]) -> list[Any]:

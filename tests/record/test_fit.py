@@ -395,6 +395,38 @@ def test_a_sequential_model_without_input_trains_as_ever(jit: bool, tmp_path: Pa
     assert "loss/loss" in {info.tag for info in run.tensors}
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_mixed_precision_trains_as_ever(jit: bool, tmp_path: Path) -> None:
+    """Keras builds the loss scale in the first step. Gradients in the file are those of the unscaled loss."""
+
+    def trained(*callbacks: Any) -> Any:
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(1)
+        policy = "mixed_float16"
+        layers = [
+            keras.layers.Dense(8, activation="tanh", name="d", dtype=policy),
+            keras.layers.Dense(1, name="e", dtype=policy),
+        ]
+        model = keras.Sequential([keras.Input((4,)), *layers])
+        optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1e-3), initial_scale=2.0**24)
+        model.compile(optimizer, "mse", jit_compile=jit)
+        fit(model, *callbacks, epochs=4)
+        return model
+
+    plain, watched = trained(), trained(nanwatch.NanWatch(tmp_path))
+    for a, b in zip(plain.variables, watched.variables, strict=True):
+        assert np.array_equal(np.asarray(a), np.asarray(b)), a.path
+    run = only_run(tmp_path)
+    scales = run.series("scalar/loss_scale", "value").values
+    assert len(scales) == 32
+    assert scales[-1] < 2.0**20
+    for layer in "de":
+        gradients = run.series(f"gradient/{layer}/kernel").values
+        assert len(gradients) >= (3 if jit else 32)
+        assert np.nanmax(gradients) < 100
+    assert run.incidents == ()  # only skipped steps
+
+
 def test_shared_layers_are_numbered_in_call_order(tmp_path: Path) -> None:
     keras.backend.clear_session()
     inputs = keras.Input((4,))
