@@ -43,7 +43,10 @@ def examine(run: Run) -> PostMortem:
     findings = findings_of(run)
     entry = run_entry(run, cases, causes, findings)
     advice = tuple(
-        tuple(remedies.entry(name, remedies.of_finding(run, f.rule, f.tensor, f.last_step), trials.best(name, ())) for name in f.remedies)
+        tuple(
+            remedies.entry(name, remedies.of_finding(run, f.rule, f.tensor, f.last_step), trials.best(name, ()))
+            for name in f.remedies
+        )
         for f in findings
     )
     return PostMortem(

@@ -63,9 +63,8 @@ class Collector:
     def inputs(self, structure: Any, names: list[str] | None = None) -> None:
         """The arguments of a step, or a batch as (x, y, sample_weight)."""
         for path, value in leaves(structure, names):
-            if self._graph is None and isinstance(value, np.ndarray) and value.dtype.kind == "f":
-                value = tf.convert_to_tensor(value)
-            tensor = kernels.measurable(value)
+            of_numpy = self._graph is None and isinstance(value, np.ndarray) and value.dtype.kind == "f"
+            tensor = kernels.measurable(tf.convert_to_tensor(value) if of_numpy else value)
             if tensor is not None:
                 self._add("input", path, "", "", tensor)
 
@@ -124,8 +123,8 @@ class Collector:
         for source, gradient in zip(tf.nest.flatten(sources), _flat_gradients(gradients), strict=False):
             found |= self.gradient(source, gradient)
         if found:
-            for loss in tf.nest.flatten(target):
-                loss = kernels.measurable(self._unscaled.get(id(loss), loss))
+            for scaled in tf.nest.flatten(target):
+                loss = kernels.measurable(self._unscaled.get(id(scaled), scaled))
                 if loss is not None and self._reachable(loss):
                     number = len(self.losses)
                     self.losses.append(("loss" if number == 0 else f"loss:{number}", loss))
@@ -242,6 +241,7 @@ def current() -> Collector | None:
 
 @contextmanager
 def collecting(collector: Collector) -> Iterator[Collector]:
+    """Hooks of this thread hand what they see to `collector` inside."""
     before = current()
     _current.collector = collector
     try:

@@ -20,6 +20,7 @@ import tensorflow as tf
 from tb_nanwatch.record import distribution, kernels, own
 from tb_nanwatch.record.fold import Parts
 from tb_nanwatch.record.options import Options
+from tb_nanwatch.stats import measures
 
 CLOSE_LOOKS: Final = 16  # steps in a row in trouble that are counted exactly; after that every `every`-th
 
@@ -32,7 +33,7 @@ class Plan:
     """What one trace of a step measures, and the slots that it writes to.
 
     tensors, losses: what is written, e and k numbers; several of one tensor where there are replicas.
-    rows float64[slots, e + k]; stats float64[slots, e, kernels.COLUMNS]; kinds int64[slots]; groups: which
+    rows float64[slots, e + k]; stats float64[slots, e, measures.COLUMNS]; kinds int64[slots]; groups: which
     tensors share a turn, all in one if there are no turns.
     """
 
@@ -99,7 +100,7 @@ class DeviceSide:
                     tuple(tuple(range(turn, len(parts.ids), turns)) for turn in range(turns)),
                     compiled,
                     own.variable(tf.zeros([self.slots, count + len(losses)], tf.float64), "rows"),
-                    own.variable(tf.zeros([self.slots, count, kernels.COLUMNS], tf.float64), "stats"),
+                    own.variable(tf.zeros([self.slots, count, measures.COLUMNS], tf.float64), "stats"),
                     own.variable(tf.zeros([self.slots], tf.int64), "kinds"),
                 )
             self.plans.append(self._by_key[key])
@@ -125,13 +126,13 @@ class DeviceSide:
             statistics = tf.stack([_beside(t, kernels.exact_statistics) for t in tensors])
             _put(plan.stats, slot, statistics)
             _put(plan.kinds, slot, tf.constant(CLOSE_LOOK, tf.int64))
-            return tf.reduce_any(statistics[:, kernels.NAN : kernels.NEG_INF + 1] > 0)
+            return tf.reduce_any(statistics[:, measures.NAN : measures.NEG_INF + 1] > 0)
 
         def group(number: int) -> Callable[[], Any]:
             def look() -> Any:
                 mine = plan.tensors.numbers_of(plan.groups[number])
                 taken = {i: _beside(tensors[i], kernels.statistics) for i in mine}
-                nothing = tf.zeros([kernels.COLUMNS], tf.float64)
+                nothing = tf.zeros([measures.COLUMNS], tf.float64)
                 _put(plan.stats, slot, tf.stack([taken.get(i, nothing) for i in range(len(tensors))]))
                 _put(plan.kinds, slot, tf.constant(ALL_GROUPS + number, tf.int64))
                 return tf.constant(False)

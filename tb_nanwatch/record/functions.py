@@ -7,6 +7,7 @@ what the hooks saw in it becomes additional outputs, since its tensors cannot be
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -37,16 +38,16 @@ def convert(function: Any, around: Callable[[Callable[..., Any], Any, Any], Any]
 
     python_function = function.python_function
     watched.__name__ = getattr(python_function, "__name__", "step")
-    try:
-        watched.__signature__ = inspect.signature(python_function)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        pass
+    with contextlib.suppress(TypeError, ValueError):
+        watched.__signature__ = inspect.signature(python_function)
     copy = function._clone(python_function=watched)
     setattr(copy, _COPY, True)
     return copy
 
 
-def call_nested(collector: collect.Collector, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+def call_nested(
+    collector: collect.Collector, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any
+) -> Any:
     """Call a tf.function inside a watched step; what its hooks see is handed to `collector`."""
     # Ours, a library's kernel in disguise, or run eagerly by a replay.
     if getattr(function, _COPY, False) or function._attributes or collector.observer is not None:

@@ -13,11 +13,25 @@ from typing import Any, Final
 import tensorflow as tf
 
 _ACTIVATIONS: Final = frozenset(
-    "Relu Relu6 Elu LeakyRelu Selu Sigmoid Tanh Softplus Erf Erfc Maximum Minimum Mul".split()
+    [
+        "Relu",
+        "Relu6",
+        "Elu",
+        "LeakyRelu",
+        "Selu",
+        "Sigmoid",
+        "Tanh",
+        "Softplus",
+        "Erf",
+        "Erfc",
+        "Maximum",
+        "Minimum",
+        "Mul",
+    ]
 )
-_NORMALIZATIONS: Final = frozenset("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3".split())
-_SUMS: Final = frozenset("BiasAdd BiasAddV1 Add AddV2 AddN".split())
-_CONVOLUTIONS: Final = frozenset("Conv2D Conv3D DepthwiseConv2dNative _FusedConv2D".split())
+_NORMALIZATIONS: Final = frozenset(["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"])
+_SUMS: Final = frozenset(["BiasAdd", "BiasAddV1", "Add", "AddV2", "AddN"])
+_CONVOLUTIONS: Final = frozenset(["Conv2D", "Conv3D", "DepthwiseConv2dNative", "_FusedConv2D"])
 
 #: op that makes a tensor -> ops behind it with which Grappler may fuse or merge it
 _FUSED_WITH: Final[dict[str, frozenset[str]]] = {
@@ -32,13 +46,27 @@ _FUSED_WITH: Final[dict[str, frozenset[str]]] = {
     "Softplus": frozenset({"Tanh"}),
     "Pad": _CONVOLUTIONS,
 }
-_RESHAPES: Final = frozenset("Identity Reshape Squeeze ExpandDims StopGradient".split())
+_RESHAPES: Final = frozenset(["Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient"])
 
 
 _CONTRACTIONS: Final = frozenset(
-    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum XlaDotV2 Conv2D Conv3D DepthwiseConv2dNative "
-    "Conv2DBackpropFilter Conv2DBackpropInput Conv3DBackpropFilterV2 Conv3DBackpropInputV2 "
-    "DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput".split()
+    [
+        "MatMul",
+        "BatchMatMul",
+        "BatchMatMulV2",
+        "BatchMatMulV3",
+        "Einsum",
+        "XlaDotV2",
+        "Conv2D",
+        "Conv3D",
+        "DepthwiseConv2dNative",
+        "Conv2DBackpropFilter",
+        "Conv2DBackpropInput",
+        "Conv3DBackpropFilterV2",
+        "Conv3DBackpropInputV2",
+        "DepthwiseConv2dNativeBackpropFilter",
+        "DepthwiseConv2dNativeBackpropInput",
+    ]
 )
 
 

@@ -21,7 +21,8 @@ JOB_STARTS_WITHIN: Final = 600.0  # seconds from the first worker of a job to th
 @dataclass(frozen=True)
 class History:
     """attempts: recorders so far; next_step: one after the last; the iterations of its steps, for restarts from a
-    checkpoint; next_incident: first free id; live: pid of a process that seems to be writing here now."""
+    checkpoint; next_incident: first free id; live: pid of a process that seems to be writing here now.
+    """
 
     attempts: int = 0
     next_step: int = 0
@@ -117,5 +118,3 @@ def versions() -> dict[str, str]:
         if name in sys.modules:
             found[name] = str(getattr(sys.modules[name], "__version__", ""))
     return found
-
-

@@ -65,7 +65,7 @@ def _install() -> None:
                     _hook(cls, "scale_loss", _on_scale_loss)
 
 
-def _with_subclasses(cls: type) -> list[type]:
+def _with_subclasses(cls: Any) -> list[Any]:
     found = [cls]
     for subclass in cls.__subclasses__():
         found += [c for c in _with_subclasses(subclass) if c not in found]
@@ -134,7 +134,9 @@ def _on_apply(collector: Any, original: Any, optimizer: Any, grads: Any, trainab
     return _outermost(collector, optimizer, variables, grads, lambda: original(optimizer, grads, trainable_variables))
 
 
-def _on_apply_gradients(collector: Any, original: Any, optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+def _on_apply_gradients(
+    collector: Any, original: Any, optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
+) -> Any:
     """Keras 3 comes back through `apply`; Keras 2 ends here."""
     if collector.optimizer_depth or "apply" in dir(type(optimizer)):
         return original(optimizer, grads_and_vars, *args, **kwargs)

@@ -1,7 +1,7 @@
 """Incidents as they open, spread, recover and end.
 
-One lasts until ten steps in a row are finite with finite weights; a shorter gap belongs to the same incident, unless the
-recorder ends in it.
+One lasts until ten steps in a row are finite with finite weights; a shorter gap belongs to the same incident, unless
+the recorder ends in it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Incidents:
 
         Of weights that were bad before, a replay sees no more than where they strike first: then the origin stays.
         """
-        assert self.newest is not None and self.newest.id == number
+        assert self.newest is not None
+        assert self.newest.id == number
         if origin is None or self.newest.origin.phase == "weights":
             origin = self.newest.origin
         better = replace(self.newest, origin=origin, replay_json=replay_json, capsule=capsule)

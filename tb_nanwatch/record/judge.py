@@ -1,14 +1,16 @@
 """Where in a step the damage began, from which of its tensors were not finite.
 
 A step runs in an order: input, activations first layer to last, loss, gradients last layer to first, weights.
-The first bad tensor in that order is where the damage was first seen; its phase is the phase of the incident. Tensors that were
-not finite before, while all that matters was finite, are left out: a -inf mask, a NaN label that is weighted away.
+The first bad tensor in that order is where the damage was first seen; its phase is the phase of the incident. Tensors
+that were not finite before, while all that matters was finite, are left out: a -inf mask, a NaN label that is
+weighted away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from tb_nanwatch.format.records import Counts, Origin, Spread, TensorInfo
 
@@ -23,13 +25,15 @@ _PHASE_OF = {
 }
 _ORDER = {kind: number for number, kind in enumerate(_PHASE_OF)}
 
+NOTHING_COUNTED: Final = Counts()
+
 
 @dataclass(frozen=True)
 class Bad:
     """A tensor that is not finite at a step. Counts are zero where nobody counted; replica -1: not one of several."""
 
     info: TensorInfo
-    counts: Counts = Counts()
+    counts: Counts = NOTHING_COUNTED
     replica: int = -1
 
 

@@ -25,7 +25,7 @@ from tb_nanwatch.record.replay.memory import Ways
 _watchers: weakref.WeakKeyDictionary[Any, weakref.ref[NanWatch]] = weakref.WeakKeyDictionary()
 
 
-class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+class NanWatch(keras.callbacks.Callback):
     """Watches a Keras `fit`: `model.fit(..., callbacks=[NanWatch("logs/run1")])`.
 
     Args:
@@ -33,7 +33,8 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
         **options: see `tb_nanwatch.record.options.Options`.
 
     Raises:
-        UsageError: an unknown option, a value that is not allowed, or (when fit begins) a logdir that cannot be written.
+        UsageError: an unknown option, a value that is not allowed, or (when fit begins) a logdir that cannot be
+        written.
         NonFiniteError: out of `fit`, with on_nonfinite="raise".
     """
 
@@ -56,7 +57,7 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
 
     _implements_test_batch_hooks = _implements_predict_batch_hooks = _implements_train_batch_hooks
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002  # Keras's signature
         model = self.model
         earlier = _watchers.get(model, lambda: None)()
         if earlier is not None and earlier is not self:  # a notebook cell that ran twice
@@ -71,7 +72,7 @@ class NanWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
                 self._end = weakref.finalize(self, self._recorder.close)  # also when the process ends
             self._install(model, self._recorder)
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
         self._uninstall()
         if self._recorder is not None:
             self._recorder.flush()

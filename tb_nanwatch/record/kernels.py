@@ -15,20 +15,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tb_nanwatch.record import own
-from tb_nanwatch.stats.measures import COLUMNS as COLUMNS
-from tb_nanwatch.stats.measures import (
-    MAX_ABS,
-    MEAN,
-    NAN,
-    NEG_INF,
-    NORM,
-    POS_INF,
-    SAMPLE,
-    SIZE,
-    SUBNORMAL,
-    TINY_SQUARES,
-    ZERO,
-)
+from tb_nanwatch.stats.measures import SAMPLE, TINY_SQUARES
 
 SMALL: Final = 4096  # below this many elements a plain reduction is as fast as a product
 

@@ -142,7 +142,7 @@ class Names:
             return
         self.strategy = self.strategy or _strategy(variable)
         trainable = bool(getattr(variable, "trainable", False))
-        named = NamedVariable(self._unique(name.split(":")[0]), layer, layer_class, raw, trainable)
+        named = NamedVariable(self._unique(name.split(":", maxsplit=1)[0]), layer, layer_class, raw, trainable)
         self.variables.append(named)
         self._by_handle[id(handle)] = named
 
@@ -179,6 +179,7 @@ def _strategy(variable: Any) -> Any:
 
 
 def handle_of(variable: Any) -> Any:
+    """The resource handle of a variable, None where it has none."""
     return getattr(raw_variable(variable), "handle", None)
 
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tb_nanwatch.errors import NonFiniteError, UsageError
 from tb_nanwatch.format.records import Incident, Note, RunHeader, TensorInfo
@@ -29,8 +28,10 @@ from tb_nanwatch.record.writer import RunWriter
 
 
 class Recording:
-    """Base of the recorders. `iterations` the training has done already, -1 where nobody counts; `worker` is this process's
-    index among those that train together, None where it is alone.
+    """Base of the recorders.
+
+    `iterations` the training has done already, -1 where nobody counts; `worker` is this process's index among those
+    that train together, None where it is alone.
 
     Raises UsageError if the logdir cannot be written. `_start` must follow.
     """
@@ -70,7 +71,9 @@ class Recording:
                 also_scalars=options.also_scalars and not worker,  # one of several workers speaks for all
             )
         except OSError as error:
-            raise UsageError(f"the logdir {os.fspath(logdir)!r} cannot be written: {error.strerror or error}") from error
+            raise UsageError(
+                f"the logdir {os.fspath(logdir)!r} cannot be written: {error.strerror or error}"
+            ) from error
 
     def _start(self, statistics: Statistics, weights_bad: bool, loss_scale: float = float("nan")) -> None:
         """Be ready for the first step. `weights_bad`: some weight is not finite before it."""
@@ -114,7 +117,11 @@ class Recording:
                 self._writer.event(change.incident)
             if self._incidents.uncounted:
                 self._writer.event(
-                    Note(self._rows.next_step, "uncounted", f"{self._incidents.uncounted} further incidents, not recorded")
+                    Note(
+                        self._rows.next_step,
+                        "uncounted",
+                        f"{self._incidents.uncounted} further incidents, not recorded",
+                    )
                 )
         with self.guard.contained("closing the file"):
             self._writer.close()
@@ -127,7 +134,7 @@ class Recording:
 
     def _say(self, kind: str, text: str) -> None:
         self.note(kind, text)
-        print(f"tb_nanwatch: {text}", flush=True)
+        print(f"tb_nanwatch: {text}", flush=True)  # noqa: T201  # users without logging shall see it
 
     def _drain_pending(self) -> None:
         """Take in what is still on its way from the device."""
@@ -178,7 +185,7 @@ class Recording:
             better = self._investigate(change.incident)
             if better is not None:
                 self._writer.event(better, durable=True)
-            print(f"tb_nanwatch: {_sentence(better or change.incident)}", flush=True)
+            print(f"tb_nanwatch: {_sentence(better or change.incident)}", flush=True)  # noqa: T201
 
     # ------------------------------------------------------------ beginnings and ends
 
@@ -220,6 +227,6 @@ def _sentence(incident: Incident) -> str:
     what = origin.layer if origin.tensor_kind == "activation" else origin.tensor
     share = f" ({origin.output.bad:,} of {origin.output.size:,} elements)" if origin.output.bad else ""
     return (
-        f"step {incident.first_step:,} is not finite: first in {where.get(origin.tensor_kind, f'the {origin.tensor_kind} ')}"
-        f"{what}{share}, phase {origin.phase}"
+        f"step {incident.first_step:,} is not finite: first in "
+        f"{where.get(origin.tensor_kind, f'the {origin.tensor_kind} ')}{what}{share}, phase {origin.phase}"
     )

@@ -11,13 +11,13 @@ import numpy as np
 
 from tb_nanwatch.format import magnitude
 from tb_nanwatch.format.records import Counts, CountsRow, FullBlock, TensorInfo
-from tb_nanwatch.record import kernels
 from tb_nanwatch.record.blocks import Rows
 from tb_nanwatch.record.device import ALL_GROUPS, CLOSE_LOOK, NOTHING, Plan
 from tb_nanwatch.record.judge import Bad, StepState
 from tb_nanwatch.record.probe import Reading
 from tb_nanwatch.record.weights import Weights
 from tb_nanwatch.record.writer import RunWriter
+from tb_nanwatch.stats import measures
 
 BATCH: Final = 32  # steps handed to the writer at once
 TINY: Final = 1e-15  # norms below it
@@ -180,15 +180,15 @@ class StepRows:
         if plan is not None and reading.kind != NOTHING:
             stats = self._probe.statistics(plan, reading.clock)
             if scale > 0 and scale != 1:
-                stats[np.ix_(columns.gradients, [kernels.NORM, kernels.MAX_ABS, kernels.MEAN])] /= scale
+                stats[np.ix_(columns.gradients, [measures.NORM, measures.MAX_ABS, measures.MEAN])] /= scale
             members = _members(plan, reading.kind)
             if reading.kind == CLOSE_LOOK:
                 counts = _correct(codes[:measured], stats, columns.ids)
             else:  # of tensors known to be finite: of others XLA makes anything
                 members = [m for m in members if not magnitude.to_bits(codes[m])]
-                columns.tiny[members] = (stats[members, kernels.MAX_ABS] > 0) & (stats[members, kernels.NORM] < TINY)
+                columns.tiny[members] = (stats[members, measures.MAX_ABS] > 0) & (stats[members, measures.NORM] < TINY)
                 if plan.compiled or columns.tiny.any():
-                    codes[members] = magnitude.encode(stats[members, kernels.NORM])
+                    codes[members] = magnitude.encode(stats[members, measures.NORM])
             self._full(step, columns.ids[members], stats[members])
         weights = columns.weight_ids
         flagged = _flagged(codes[measured:])
@@ -211,17 +211,20 @@ class StepRows:
                 FullBlock(
                     np.array([step], np.int64),
                     ids,
-                    np.maximum(stats[None, :, kernels.MAX_ABS], 0),
-                    stats[None, :, kernels.MEAN].astype(np.float32),
-                    stats[None, :, kernels.ZERO].astype(np.float32),
-                    stats[None, :, kernels.SUBNORMAL].astype(np.float32),
+                    np.maximum(stats[None, :, measures.MAX_ABS], 0),
+                    stats[None, :, measures.MEAN].astype(np.float32),
+                    stats[None, :, measures.ZERO].astype(np.float32),
+                    stats[None, :, measures.SUBNORMAL].astype(np.float32),
                 )
             )
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What the rows of one plan consist of. ids int64[m] of its tensors; weight_ids int64[w] of the weights read by the host."""
+    """What the rows of one plan consist of.
+
+    Ids int64[m] of its tensors; weight_ids int64[w] of the weights read by the host.
+    """
 
     ids: Any
     weight_ids: Any
@@ -286,10 +289,10 @@ def _flagged(codes: Any) -> frozenset[int]:
 
 def _correct(codes: Any, stats: Any, ids: Any) -> dict[int, Counts]:
     """Put exact states and norms into `codes`; counts of the tensors that are not finite."""
-    bad = stats[:, [kernels.NAN, kernels.POS_INF, kernels.NEG_INF]] > 0
+    bad = stats[:, [measures.NAN, measures.POS_INF, measures.NEG_INF]] > 0
     bits = bad @ np.array([magnitude.NAN, magnitude.POS_INF, magnitude.NEG_INF])
-    codes[:] = np.where(bits > 0, magnitude.from_bits(bits), magnitude.encode(stats[:, kernels.NORM]))
-    columns = [kernels.NAN, kernels.POS_INF, kernels.NEG_INF, kernels.SIZE]
+    codes[:] = np.where(bits > 0, magnitude.from_bits(bits), magnitude.encode(stats[:, measures.NORM]))
+    columns = [measures.NAN, measures.POS_INF, measures.NEG_INF, measures.SIZE]
     return {int(ids[i]): Counts(*(int(n) for n in stats[i, columns])) for i in np.flatnonzero(bits)}
 
 

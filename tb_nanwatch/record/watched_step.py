@@ -36,7 +36,8 @@ def watch(
         step: the function that trains on one batch. Called with the same arguments, it gives the same result.
         logdir: folder of this run.
         model: a Keras model, a tf.Module, or a list or dict of them.
-        optimizer: a Keras optimizer, or a list or dict of them; only needed for learning rate, loss scale and iterations.
+        optimizer: a Keras optimizer, or a list or dict of them; only needed for learning rate, loss scale and
+        iterations.
         variables: variables to watch where there is no model.
         **options: see `tb_nanwatch.record.options.Options`.
 
@@ -62,7 +63,9 @@ def watch(
     if variables is not None:
         names.add_variables(list(variables))
     if not names and not names.variables:
-        raise UsageError("nothing to watch: pass model= (a Keras model or a tf.Module with variables) or variables=[...]")
+        raise UsageError(
+            "nothing to watch: pass model= (a Keras model or a tf.Module with variables) or variables=[...]"
+        )
     first = next((one for _, one in _several(optimizer)), None)
     holders = [one for _, one in [*_several(model), *_several(optimizer)]]
     bare = list(variables or ())
@@ -96,7 +99,7 @@ class WatchedStep:
         self._names = _argument_names(step)
         if is_function(step):
             self._step = convert(step, self._run_inside)
-            self._by_hand = step.python_function
+            self._by_hand: Any = getattr(step, "python_function", step)
             self._inside = True
         else:
             self._step = self._by_hand = step
@@ -178,7 +181,8 @@ def _add(names: Names, model: Any, prefix: str) -> None:
         names.add_module(model, prefix)
     else:
         raise UsageError(
-            f"model= takes a Keras model or a tf.Module, not {type(model).__name__}; use variables=[...] for bare variables"
+            f"model= takes a Keras model or a tf.Module, not {type(model).__name__}; "
+            "use variables=[...] for bare variables"
         )
 
 

@@ -20,7 +20,10 @@ from tb_nanwatch.stats import measures
 
 
 class Weights(Protocol):
-    """Measures a fixed list of variables as they are now. Results are arrays, or tensors on their way to become such."""
+    """Measures a fixed list of variables as they are now.
+
+    Results are arrays, or tensors on their way to become such.
+    """
 
     def squares(self) -> Any:
         """float64[w] sums of squares."""

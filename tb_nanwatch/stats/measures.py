@@ -1,7 +1,7 @@
 """What is measured of a tensor, in numpy: the reference of every statistic, and the kernel for arrays in host memory.
 
-Columns of `statistics` and `exact_statistics`: NORM (L2), MAX_ABS and MEAN over the finite elements, the shares of ZERO and
-SUBNORMAL elements, and the counts NAN, POS_INF, NEG_INF and SIZE.
+Columns of `statistics` and `exact_statistics`: NORM (L2), MAX_ABS and MEAN over the finite elements, the shares of
+ZERO and SUBNORMAL elements, and the counts NAN, POS_INF, NEG_INF and SIZE.
 """
 
 from __future__ import annotations

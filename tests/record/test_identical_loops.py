@@ -1,4 +1,7 @@
-"""Custom loops are bit-identical with the watcher and without: eager, tf.function, XLA, and tf.functions called inside."""
+"""Custom loops are bit-identical with the watcher and without.
+
+Eager, tf.function, XLA, and tf.functions called inside.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +57,10 @@ def build(style: str) -> tuple[Any, Any, Callable[..., Any]]:
         return model, optimizer, step
     if style == "nested":
         inner = tf.function(step)
-        return model, optimizer, lambda x, y: inner(x, y)
+        return model, optimizer, lambda x, y: inner(x, y)  # noqa: PLW0108  # an eager step that calls a tf.function
     if style == "nested_xla":
         inner = tf.function(step, jit_compile=True)
-        return model, optimizer, lambda x, y: inner(x, y)
+        return model, optimizer, lambda x, y: inner(x, y)  # noqa: PLW0108  # an eager step that calls a tf.function
     if style == "loss_function":
         loss_of = tf.function(loss_of)
         return model, optimizer, step

@@ -17,6 +17,7 @@ from tb_nanwatch.record import kernels
 from tb_nanwatch.record.collect import Seen
 from tb_nanwatch.record.graph import walk
 from tb_nanwatch.record.naming import NamedVariable
+from tb_nanwatch.stats import measures
 
 NEVER, IN_TROUBLE, ALWAYS = range(3)  # modes: when to take the statistics of a step
 SCOPE: Final = "nanwatch"
@@ -91,7 +92,7 @@ def build(
 def _pack(members: list[Seen], mode: Any) -> Pack:
     tensors = [s.tensor for s in members]
     row = _row(tensors)
-    nothing = tf.zeros([len(tensors), kernels.COLUMNS], tf.float64)
+    nothing = tf.zeros([len(tensors), measures.COLUMNS], tf.float64)
     suspect = tf.logical_not(tf.reduce_all(tf.math.is_finite(row)))
 
     def exact() -> Any:

@@ -1,7 +1,7 @@
 """Faults that an eager step does not show, because XLA computes the same op otherwise.
 
-The gradient of a root at 0 is 0 in TensorFlow's own kernel and 0/0 under XLA. Each op of the kinds that are known to differ
-is run once more, alone, compiled, on the inputs that it had.
+The gradient of a root at 0 is 0 in TensorFlow's own kernel and 0/0 under XLA. Each op of the kinds that are known to
+differ is run once more, alone, compiled, on the inputs that it had.
 """
 
 from __future__ import annotations
@@ -18,9 +18,40 @@ from tb_nanwatch.record.replay.origin import Found
 
 SECONDS: Final = 12.0  # compiling takes a tenth of a second for each kind of op
 _SUSPECTS: Final = frozenset(
-    "SqrtGrad RsqrtGrad Sqrt Rsqrt Reciprocal ReciprocalGrad InvGrad RealDiv Div DivNoNan Pow Log Log1p Xlogy Xdivy Acos Asin "
-    "Atanh Acosh TanhGrad SigmoidGrad SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits Exp Expm1 "
-    "FusedBatchNormGradV3 FusedBatchNormV3 Softplus SoftplusGrad EluGrad Softmax LogSoftmax".split()
+    [
+        "SqrtGrad",
+        "RsqrtGrad",
+        "Sqrt",
+        "Rsqrt",
+        "Reciprocal",
+        "ReciprocalGrad",
+        "InvGrad",
+        "RealDiv",
+        "Div",
+        "DivNoNan",
+        "Pow",
+        "Log",
+        "Log1p",
+        "Xlogy",
+        "Xdivy",
+        "Acos",
+        "Asin",
+        "Atanh",
+        "Acosh",
+        "TanhGrad",
+        "SigmoidGrad",
+        "SoftmaxCrossEntropyWithLogits",
+        "SparseSoftmaxCrossEntropyWithLogits",
+        "Exp",
+        "Expm1",
+        "FusedBatchNormGradV3",
+        "FusedBatchNormV3",
+        "Softplus",
+        "SoftplusGrad",
+        "EluGrad",
+        "Softmax",
+        "LogSoftmax",
+    ]
 )
 
 

@@ -18,8 +18,8 @@ EVERY: Final = 64  # steps between shadows
 class Ways:
     """How a step can be run on what it was given.
 
-    run(data) trains as the run does, by_hand(data) eagerly and unwatched, fresh() makes a function of data that trains as the run does
-    but is traced anew. inputs(data) are the tensors that the step is given, for names.
+    run(data) trains as the run does, by_hand(data) eagerly and unwatched, fresh() makes a function of data that
+    trains as the run does but is traced anew. inputs(data) are the tensors that the step is given, for names.
     """
 
     run: Callable[[Any], Any]
@@ -61,7 +61,12 @@ class Memory:
         if self.off:
             return
         size = _bytes(call.data)
-        if self._count != len(self.handles) or self.shadow is None or len(self.calls) >= EVERY or self._state_bytes + self._data_bytes + size > self.budget:
+        if (
+            self._count != len(self.handles)
+            or self.shadow is None
+            or len(self.calls) >= EVERY
+            or self._state_bytes + self._data_bytes + size > self.budget
+        ):
             self.renew()
         if not self.off:
             self._data_bytes += size
@@ -87,6 +92,6 @@ def _bytes(data: Any) -> int:
 
 
 def _tensor_bytes(x: Any) -> int:
-    shape = getattr(x, "shape", None)
+    shape: Any = getattr(x, "shape", None)
     count = shape.num_elements() if hasattr(shape, "num_elements") else 0
     return (count or 0) * getattr(getattr(x, "dtype", None), "size", 0)

@@ -173,7 +173,7 @@ def _state(tensors: Any) -> tuple[bool, bool]:
         if tensor is None or not getattr(tensor.dtype, "is_floating", False):
             continue
         array = np.asarray(tensor)
-        if array.dtype.kind not in "f":  # bfloat16 and its like
+        if array.dtype.kind != "f":  # bfloat16 and its like
             array = array.astype(np.float32)
         if not np.isfinite(array).all():
             nan |= bool(np.isnan(array).any())
@@ -188,8 +188,8 @@ def _in_module() -> bool:
     frame: Any = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        if code.co_name in ("__call__", "call") and source.is_users(code.co_filename):
-            if isinstance(frame.f_locals.get("self"), tf.Module):
-                return True
+        called = code.co_name in ("__call__", "call") and source.is_users(code.co_filename)
+        if called and isinstance(frame.f_locals.get("self"), tf.Module):
+            return True
         frame = frame.f_back
     return False

@@ -26,7 +26,8 @@ NEIGHBOURS: Final = 6  # of the origin on each side, for the graph that is shown
 @dataclass(frozen=True)
 class Found:
     """The op, the phase, and what its damage reached. through_where: the forward pass threw the bad value away, and
-    the gradient brought it back."""
+    the gradient brought it back.
+    """
 
     node: Node
     phase: str

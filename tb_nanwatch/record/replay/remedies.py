@@ -27,8 +27,8 @@ def _nothing() -> Iterator[None]:
 class Remedy:
     """A remedy by its name in the report, as a trial applies it.
 
-    applied: a context in which it is in force; batch: what becomes of a batch; retrace: it takes effect while the step is
-    traced or runs eagerly, so that the step compiled before cannot be used.
+    applied: a context in which it is in force; batch: what becomes of a batch; retrace: it takes effect while the
+    step is traced or runs eagerly, so that the step compiled before cannot be used.
     """
 
     name: str
@@ -104,6 +104,7 @@ def with_rows(data: Any, bad: tuple[int, ...]) -> Any:
 
 
 def pick(data: Any, rows: list[int]) -> Any:
+    """The batch with only these rows, in this order."""
     size = batch_size(data)
 
     def of(x: Any) -> Any:
@@ -121,7 +122,9 @@ def scale_inputs(data: Any) -> Remedy | None:
     """Float inputs divided by the largest magnitude in `data`; None where they are of ordinary size."""
     first = data[0] if isinstance(data, tuple | list) and data else data
     floats = [x for x in tf.nest.flatten(first) if tf.is_tensor(x) and x.dtype.is_floating]
-    sizes = [float(tf.reduce_max(tf.abs(tf.where(tf.math.is_finite(x), x, 0)))) for x in floats if x.shape.num_elements()]
+    sizes = [
+        float(tf.reduce_max(tf.abs(tf.where(tf.math.is_finite(x), x, 0)))) for x in floats if x.shape.num_elements()
+    ]
     if not sizes or max(sizes) <= EXTREME:
         return None
     largest = max(sizes)
@@ -131,9 +134,11 @@ def scale_inputs(data: Any) -> Remedy | None:
         same = {id(x) for x in tf.nest.flatten(head)}
         # Targets that are the inputs themselves, as an auto-encoder's, are scaled with them.
         return tf.nest.map_structure(
-            lambda x: x / tf.cast(largest, x.dtype)
-            if tf.is_tensor(x) and x.dtype.is_floating and (id(x) in same or _twin(x, head))
-            else x,
+            lambda x: (
+                x / tf.cast(largest, x.dtype)
+                if tf.is_tensor(x) and x.dtype.is_floating and (id(x) in same or _twin(x, head))
+                else x
+            ),
             given,
         )
 
@@ -166,10 +171,28 @@ def _within_one(x: Any) -> Any:
 #: forward op -> (module, function, remedy, what is done to its inputs, in words)
 _GUARDS: Final[dict[str, tuple[str, str, str, Callable[..., Any], str]]] = {
     "Log": ("math", "log", "clip_predictions_or_from_logits", lambda x: (_floor(x, 1e-10),), "log(max(x, 1e-10))"),
-    "Log1p": ("math", "log1p", "clip_predictions_or_from_logits", lambda x: (_floor(x, -1 + 1e-7),), "log1p(max(x, -1 + 1e-7))"),
-    "RealDiv": ("math", "real_div", "guard_division", lambda x, y: (x, _away_from_zero(y)), "a divisor kept 1e-7 away from 0"),
+    "Log1p": (
+        "math",
+        "log1p",
+        "clip_predictions_or_from_logits",
+        lambda x: (_floor(x, -1 + 1e-7),),
+        "log1p(max(x, -1 + 1e-7))",
+    ),
+    "RealDiv": (
+        "math",
+        "real_div",
+        "guard_division",
+        lambda x, y: (x, _away_from_zero(y)),
+        "a divisor kept 1e-7 away from 0",
+    ),
     "Div": ("math", "div", "guard_division", lambda x, y: (x, _away_from_zero(y)), "a divisor kept 1e-7 away from 0"),
-    "Reciprocal": ("math", "reciprocal", "guard_division", lambda x: (_away_from_zero(x),), "an argument kept 1e-7 away from 0"),
+    "Reciprocal": (
+        "math",
+        "reciprocal",
+        "guard_division",
+        lambda x: (_away_from_zero(x),),
+        "an argument kept 1e-7 away from 0",
+    ),
     "Sqrt": ("math", "sqrt", "guard_division", lambda x: (_floor(x, 1e-12),), "sqrt(max(x, 1e-12))"),
     "Rsqrt": ("math", "rsqrt", "guard_division", lambda x: (_floor(x, 1e-12),), "rsqrt(max(x, 1e-12))"),
     "Pow": ("math", "_pow", "guard_division", lambda x, y: (_floor(x, EPSILON), y), "pow(max(x, 1e-7), y)"),
@@ -187,9 +210,27 @@ _GUARDS: Final[dict[str, tuple[str, str, str, Callable[..., Any], str]]] = {
         lambda x: (_floor(x, -1e4 if x.dtype == tf.float16 else -1e9),),
         "a mask of -1e9 in the place of -inf",
     ),
-    "Acos": ("math", "acos", "clip_predictions_or_from_logits", lambda x: (_within_one(x),), "an argument within 1 - 1e-6"),
-    "Asin": ("math", "asin", "clip_predictions_or_from_logits", lambda x: (_within_one(x),), "an argument within 1 - 1e-6"),
-    "Atanh": ("math", "atanh", "clip_predictions_or_from_logits", lambda x: (_within_one(x),), "an argument within 1 - 1e-6"),
+    "Acos": (
+        "math",
+        "acos",
+        "clip_predictions_or_from_logits",
+        lambda x: (_within_one(x),),
+        "an argument within 1 - 1e-6",
+    ),
+    "Asin": (
+        "math",
+        "asin",
+        "clip_predictions_or_from_logits",
+        lambda x: (_within_one(x),),
+        "an argument within 1 - 1e-6",
+    ),
+    "Atanh": (
+        "math",
+        "atanh",
+        "clip_predictions_or_from_logits",
+        lambda x: (_within_one(x),),
+        "an argument within 1 - 1e-6",
+    ),
 }
 
 
@@ -210,7 +251,7 @@ def guard_op(op_type: str, origin: Origin, through_where: bool) -> Remedy | None
 
     @contextmanager
     def applied() -> Iterator[None]:
-        places = [m for n, m in list(sys.modules.items()) if n.split(".")[0] in ("tensorflow", "keras", "tf_keras") and m]
+        places = [m for n, m in list(sys.modules.items()) if n.split(".")[0] in ("tensorflow", "keras", "tf_keras")]
         names = (function, function.strip("_"))
         hit = [(m, n) for m in places for n in names if getattr(m, "__dict__", {}).get(n) is original]
         for place, attribute in hit:

@@ -1,7 +1,7 @@
-"""Rewind to the shadow, run the steps since as they ran, the failing one op by op, and say where the bad value was made.
+"""Rewind to the shadow, run the steps since as they ran, the failing one op by op, and say where it broke.
 
-The run's own state is put back before it goes on, bit by bit. What the replay finds is a better Origin than the recorder's; where
-it finds nothing, it says why.
+The run's own state is put back before it goes on, bit by bit. What the replay finds is a better Origin than the
+recorder's; where it finds nothing, it says why.
 """
 
 from __future__ import annotations
@@ -127,7 +127,11 @@ def told(seen: Observation, coarse: Origin, under_xla: bool, steps: int) -> Outc
         extra["replay"] = "reproduced under XLA only"
     if found is None:
         why = "the step was finite when it ran op by op"
-        why += ": it draws random numbers anew, or only a compiled kernel fails" if not under_xla else ", and so were its ops under XLA"
+        why += (
+            ": it draws random numbers anew, or only a compiled kernel fails"
+            if not under_xla
+            else ", and so were its ops under XLA"
+        )
         return Outcome(None, {"replay": "not reproduced", "why": why})
     if found.phase == "input":
         extra |= provenance.bad_input(seen) | _stack(found.node.frames)
@@ -160,7 +164,7 @@ def _op_origin(seen: Observation, found: Found, batch: list[tuple[str, Any]]) ->
         samples=origin.samples(outputs[0], size) if outputs else (),
         precision="op",
         inputs=origin.operands(seen, node, names),
-        output=origin.counts(replace_outputs(node, outputs)),
+        output=origin.counts(_with_outputs(node, outputs)),
     )
 
 
@@ -179,7 +183,9 @@ def _input_origin(seen: Observation, found: Found, coarse: Origin, batch: list[t
         samples=origin.samples(tensor, array.shape[0] if array.ndim else None),
         precision="op",
         inputs=origin.operands(seen, found.node, _names(seen)),
-        output=Counts(int(np.isnan(array).sum()), int(np.isposinf(array).sum()), int(np.isneginf(array).sum()), array.size),
+        output=Counts(
+            int(np.isnan(array).sum()), int(np.isposinf(array).sum()), int(np.isneginf(array).sum()), array.size
+        ),
     )
 
 
@@ -191,7 +197,10 @@ def _refused(seen: Observation, coarse: Origin) -> Origin | None:
         return None
     frames = _raised(error)
     user, _ = source.locate(frames, _boundary())
-    inside = any(code.co_name == "__call__" and code.co_filename.endswith(("layers/layer.py", "base_layer.py")) for code, _ in frames)
+    inside = any(
+        code.co_name == "__call__" and code.co_filename.endswith(("layers/layer.py", "base_layer.py"))
+        for code, _ in frames
+    )
     return replace(
         coarse,
         phase="forward" if inside else "loss",
@@ -231,7 +240,11 @@ def _library(seen: Observation, found: Found) -> dict[str, Any]:
     """The library's line behind the user's, for those who want to look there."""
     blamed = _blamed(seen, found.node)
     _, library = source.locate((blamed or found.node).frames, _boundary())
-    extra: dict[str, Any] = {} if library is None else {"library": {"file": library.file, "line": library.line, "function": library.function}}
+    extra: dict[str, Any] = (
+        {}
+        if library is None
+        else {"library": {"file": library.file, "line": library.line, "function": library.function}}
+    )
     if blamed is not None and blamed is not found.node:
         extra["forward_op"] = blamed.op_type
     if found.through_where:
@@ -263,7 +276,7 @@ def _batch_size(batch: list[tuple[str, Any]]) -> int | None:
     return next((int(t.shape[0]) for _, t in batch if kernels.measurable(t) is not None and t.shape.rank), None)
 
 
-def replace_outputs(node: Node, outputs: Any) -> Node:
+def _with_outputs(node: Node, outputs: Any) -> Node:
     return node if outputs is node.outputs else replace(node, outputs=tuple(outputs))
 
 

@@ -12,16 +12,26 @@ from tb_nanwatch.record.collect import Collector
 from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.replay import rerun
 from tb_nanwatch.record.replay.capsule import Capsules
-from tb_nanwatch.record.replay.trials import Subject
 from tb_nanwatch.record.replay.memory import Call, Memory, Ways
 from tb_nanwatch.record.replay.state import Handles, RandomState
+from tb_nanwatch.record.replay.trials import Subject
 
 MOST: Final = 3  # incidents of a run that are replayed
 
 # Kernels that keep a random state of their own: running them again would change what the run draws next.
 _DRAWING: Final = frozenset(
-    "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal ParameterizedTruncatedNormal Multinomial "
-    "RandomShuffle RandomGamma RandomPoissonV2 RandomPoisson".split()
+    [
+        "RandomStandardNormal",
+        "RandomUniform",
+        "RandomUniformInt",
+        "TruncatedNormal",
+        "ParameterizedTruncatedNormal",
+        "Multinomial",
+        "RandomShuffle",
+        "RandomGamma",
+        "RandomPoissonV2",
+        "RandomPoisson",
+    ]
 )
 
 
@@ -107,4 +117,3 @@ class Rewind:
             f"the state of this training takes {size >> 20:,} MB, more than replay_megabytes={self._budget >> 20:,}: "
             "incidents will be located by layer, not by op",
         )
-

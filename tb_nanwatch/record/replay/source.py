@@ -6,14 +6,19 @@ import linecache
 import os
 import sys
 import sysconfig
+from pathlib import Path
 from types import CodeType
 from typing import Any, Final
 
 from tb_nanwatch.format.records import Source
 
-_HERE: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_HERE: Final = str(Path(__file__).resolve().parents[2])
 _LIBRARIES: Final = tuple(
-    {os.path.realpath(p) + os.sep for n, p in sysconfig.get_paths().items() if n in ("purelib", "platlib", "stdlib", "platstdlib")}
+    {
+        os.path.realpath(p) + os.sep
+        for n, p in sysconfig.get_paths().items()
+        if n in ("purelib", "platlib", "stdlib", "platstdlib")
+    }
 )
 
 Frame = tuple[CodeType, int]
@@ -34,7 +39,11 @@ def is_users(filename: str) -> bool:
     if filename.startswith("<") and not filename.startswith("<ipython"):
         return False
     real = os.path.realpath(filename)
-    return not real.startswith((_HERE + os.sep, *_LIBRARIES)) and "site-packages" not in real and "dist-packages" not in real
+    return (
+        not real.startswith((_HERE + os.sep, *_LIBRARIES))
+        and "site-packages" not in real
+        and "dist-packages" not in real
+    )
 
 
 def locate(frames: list[Frame], boundary: CodeType | None) -> tuple[Source | None, Source | None]:
@@ -70,7 +79,14 @@ def users(frames: list[Frame], boundary: CodeType | None, most: int = 8) -> list
 
 def _worth_naming(filename: str) -> bool:
     """Plumbing that every op passes through says nothing."""
-    parts = ("tensorflow/python/ops/gen_", "/dispatch.py", "/traceback_utils.py", "tensorflow/python/framework", "/eager/", "/weak_tensor")
+    parts = (
+        "tensorflow/python/ops/gen_",
+        "/dispatch.py",
+        "/traceback_utils.py",
+        "tensorflow/python/framework",
+        "/eager/",
+        "/weak_tensor",
+    )
     return not any(part in filename for part in parts)
 
 

@@ -1,11 +1,11 @@
 """Remedies tried on the recorded steps: would training have stayed finite?
 
-Every trial starts from a kept state and runs recorded batches, with one thing changed. It is worth something only beside a
-control, the same steps unchanged, which must fail within the same horizon. Nothing of it stays: the caller puts the
-state back.
+Every trial starts from a kept state and runs recorded batches, with one thing changed. It is worth something only
+beside a control, the same steps unchanged, which must fail within the same horizon. Nothing of it stays: the caller
+puts the state back.
 
-Where the compiled step can be used (learning rate, batch, initial weights), a trial runs from the shadow on. Remedies that change
-ops run the failing step and some behind it: eagerly, or traced anew where only XLA fails.
+Where the compiled step can be used (learning rate, batch, initial weights), a trial runs from the shadow on. Remedies
+that change ops run the failing step and some behind it: eagerly, or traced anew where only XLA fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ MOST_SAMPLES: Final = 128  # of a batch, tried one by one for bad ones
 @dataclass(frozen=True)
 class Subject:
     """What is trained. weights: its variables; learning_rate: a variable or None; last_loss() is the loss of the last
-    step that was recorded, None where nobody knows."""
+    step that was recorded, None where nobody knows.
+    """
 
     weights: list[Any]
     learning_rate: Any
@@ -42,7 +43,8 @@ class Subject:
 @dataclass(frozen=True)
 class Bench:
     """What trials need. before: the state before the failing step; from_the_start: the shadow is the initial state;
-    xla_only: the step fails only where XLA compiles it; deadline: of time.monotonic()."""
+    xla_only: the step fails only where XLA compiles it; deadline: of time.monotonic().
+    """
 
     subject: Subject
     ways: Ways
@@ -111,7 +113,9 @@ def _try(bench: Bench, remedy: Remedy, control: str) -> dict[str, Any]:
     else:
         ran, control = _by_hand(bench, remedy), "nonfinite"  # as the replay has just shown of the unchanged step
     if control == "finite":
-        return _entry(remedy, "inconclusive", ran.steps, control, "the same steps unchanged were finite, too", ran.losses)
+        return _entry(
+            remedy, "inconclusive", ran.steps, control, "the same steps unchanged were finite, too", ran.losses
+        )
     return _entry(remedy, "finite" if ran.finite else "nonfinite", ran.steps, control, "", ran.losses)
 
 
