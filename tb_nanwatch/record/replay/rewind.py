@@ -51,6 +51,7 @@ class Rewind:
         self._under_xla = False
         self._eager = True
         self._investigated = 0
+        self._calls = 0
         self._seconds = options.trial_seconds
         self.ways: Ways | None = None  # set by the entry point; without them nothing is kept
         self._made: Any = None
@@ -75,7 +76,8 @@ class Rewind:
         """Take note of the call that is step `step`."""
         if not self.on or self._investigated >= MOST:
             return
-        if step % 16 == 0 or not len(self._handles):
+        self._calls += 1
+        if self._calls <= 16 or step % 16 == 0:  # optimizers make their slots in the first step
             self._handles.add_variables(self._state())
         randomness = RandomState.now() if self._eager else None
         self._memory.before(Call(step, data, names, randomness))
