@@ -52,7 +52,8 @@ class ScalarFile:
         losses = np.array([self._tags[int(i)][0] == "loss" for i in rows.scalar_ids], bool)
         values = np.concatenate([magnitude.decode(rows.norms), rows.scalars.astype(np.float64)], axis=1)
         measured = np.concatenate([rows.norms != magnitude.NOT_MEASURED, ~np.isnan(rows.scalars) | losses], axis=1)
-        trouble = magnitude.to_bits(rows.norms).any(axis=1) | ~np.isfinite(rows.scalars[:, losses]).all(axis=1)
+        bad = np.hstack([magnitude.to_bits(rows.norms) > 0, ~np.isfinite(rows.scalars[:, losses])])
+        trouble = np.asarray(bad.any(axis=1))
         for number, step in enumerate(rows.steps):
             self._troubled = self._troubled + 1 if trouble[number] else 0
             wanted = measured[number] & ((self._due <= step) | (0 < self._troubled <= TROUBLED_STEPS))

@@ -91,7 +91,7 @@ def _turns(block: StepBlock, losses: set[int]) -> NDArray[np.bool_]:
     """Rows that are not finite in another way than the row before them."""
     values = block.scalars[:, [int(i) in losses for i in block.scalar_ids]]  # a NaN elsewhere may be a gap
     bad = np.hstack([magnitude.to_bits(block.norms), ~np.isfinite(values)])
-    turns: NDArray[np.bool_] = bad.any(axis=1)
+    turns = np.asarray(bad.any(axis=1))
     turns[1:] &= (bad[1:] != bad[:-1]).any(axis=1)
     return turns
 

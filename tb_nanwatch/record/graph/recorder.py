@@ -9,20 +9,24 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 
 from tb_nanwatch.errors import UsageError
+from tb_nanwatch.format.records import Incident
 from tb_nanwatch.record.device import Plan
 from tb_nanwatch.record.fold import Parts
+from tb_nanwatch.record.graph import replay
 from tb_nanwatch.record.graph.memory import Fed, Memory
 from tb_nanwatch.record.graph.probe import GraphProbe, GraphWeights, Reads
 from tb_nanwatch.record.graph.watched import Layout, WatchedGraph, arrays_of, feeds_of
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.recording import Recording
+
+MOST_REPLAYED: Final = 3  # incidents of a run
 
 Feeds = Mapping[str, tuple[Any, Any]]  # tensor name to tensor and value
 
@@ -42,6 +46,7 @@ class GraphRecorder(Recording):
         self._probe = GraphProbe(self._read, options.every)
         self._plans: dict[Layout, Plan] = {}
         self.memory: Memory | None = None
+        self._replayed = 0
         self._tensors.layer_order.update({layer: number for number, layer in enumerate(graph.layers)})
         self._start(self._probe, weights_bad=not finite)
         if options.replay:
@@ -71,6 +76,22 @@ class GraphRecorder(Recording):
             yield
         finally:
             self._read.reads = None
+
+    def _investigate(self, incident: Incident) -> Incident | None:
+        """Replay the incident in a session of its own; what it finds replaces the incident's origin."""
+        if self.memory is None or self.memory.off or self._replayed >= MOST_REPLAYED:
+            return None
+        self._replayed += 1
+        outcome = replay.investigate(
+            self._graph.graph,
+            self.memory,
+            incident.first_step,
+            incident.origin,
+            [loss.source for loss in self._graph.gauges.losses],
+            [s.tensor for pack in self._graph.gauges.packs for s in pack.members if s.kind == "gradient"],
+            self._graph.layers,
+        )
+        return self._incidents.improve(incident.id, outcome.origin, outcome.as_json())
 
     def _plan(self, layout: Layout) -> Plan:
         if layout not in self._plans:

@@ -18,7 +18,7 @@ from tb_nanwatch.format.records import Counts, OperandStats
 from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, UPDATE, Node, Observation, state_of
 
 _WRITES: Final = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
-_MASKABLE: Final = frozenset({"Softmax", "LogSoftmax", "Exp", "Max", "Maximum"})  # -inf is a legal input of these
+MASKABLE: Final = frozenset({"Softmax", "LogSoftmax", "Exp", "Max", "Maximum"})  # -inf is a legal input of these
 LOSS, GRADIENT, VARIABLE = "loss", "gradient", "variable"
 NEIGHBOURS: Final = 6  # of the origin on each side, for the graph that is shown
 
@@ -65,7 +65,7 @@ class Damage:
                 found.add(GRADIENT)
             masked = _only_minus_infinity(tensor)
             for node in self._consumers.get(id(tensor), ()):
-                if masked and node.op_type in _MASKABLE:
+                if masked and node.op_type in MASKABLE:
                     continue  # what it makes of a mask is its own doing
                 if node.op_type.startswith(_WRITES):
                     found.add(VARIABLE)

@@ -1,0 +1,328 @@
+"""Replay of a step of a graph, in a session of its own that the user's session never notices.
+
+The variables are loaded as they were, the steps since are run again, and of the failing one every floating tensor
+behind the loss and the gradients is fetched at once. Tensors inside control flow cannot be fetched; an op whose feeds
+come from a queue or a data set of the user's session cannot run here. Both end in a plain "not possible" or a coarser
+origin.
+"""
+
+from __future__ import annotations
+
+import linecache
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from tb_nanwatch.format.records import Counts, OperandStats, Origin, Source
+from tb_nanwatch.record.graph import walk
+from tb_nanwatch.record.graph.memory import Fed, Memory
+from tb_nanwatch.record.kernels import FLOATS
+from tb_nanwatch.record.replay import origin as eager_origin
+from tb_nanwatch.record.replay import source
+from tb_nanwatch.record.replay.rerun import Outcome
+
+MOST_SAMPLES: Final = 16
+FEW: Final = 5  # steps of a trial
+_SKIPPED: Final = ("Const", "Placeholder", "VariableV2", "VarHandleOp", "ReadVariableOp")
+
+
+@dataclass
+class Seen:
+    """Values of the failing step by tensor name, and the graph around them."""
+
+    values: dict[str, Any]
+    ops: list[Any]  # in the order in which they were made, which is an order of execution
+    forward: set[Any]
+    sinks: dict[str, str]  # tensor name -> loss or gradient
+    feeds: Mapping[str, Any]
+    consumers: dict[str, list[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for op in self.ops:
+            for tensor in op.inputs:
+                self.consumers.setdefault(tensor.name, []).append(op)
+
+    def bad(self, tensor: Any) -> tuple[bool, bool]:
+        """(holds NaN, holds an infinity); False for what could not be fetched."""
+        value = self.values.get(tensor.name)
+        if value is None:
+            return False, False
+        array = np.asarray(value, np.float64)
+        return bool(np.isnan(array).any()), bool(np.isinf(array).any())
+
+    def reaches(self, tensors: Sequence[Any]) -> set[str]:
+        """Which sinks the bad ones among tensors damage."""
+        found: set[str] = set()
+        queue = [t for t in tensors if any(self.bad(t))]
+        done: set[str] = set()
+        while queue:
+            tensor = queue.pop()
+            if tensor.name in done:
+                continue
+            done.add(tensor.name)
+            found |= {self.sinks[tensor.name]} if tensor.name in self.sinks else set()
+            array = np.asarray(self.values[tensor.name], np.float64)
+            masked = not np.isnan(array).any() and not np.isposinf(array).any()
+            for op in self.consumers.get(tensor.name, ()):
+                if not (masked and op.type in eager_origin.MASKABLE):
+                    queue += [t for t in op.outputs if any(self.bad(t))]
+        return found
+
+
+def investigate(
+    graph: Any,
+    memory: Memory,
+    step: int,
+    coarse: Origin,
+    losses: Sequence[Any],
+    gradients: Sequence[Any],
+    layers: Sequence[str],
+) -> Outcome:
+    """Replay the steps up to `step` in a session of its own; `coarse` is the origin that the recorder saw."""
+    steps = memory.until(step)
+    if not steps or memory.variables is None:
+        return Outcome(None, {"replay": "not possible", "why": "the state before this step was not kept"})
+    start = time.monotonic()
+    tf1 = tf.compat.v1
+    with tf1.Session(graph=graph, config=tf1.ConfigProto(device_count={"GPU": 0})) as session:
+        try:
+            _load(session, graph, memory.variables)
+            for fed in steps[:-1]:
+                session.run(fed.fetches, _feeds(graph, fed))
+            before = session.run(_variables(graph))
+            seen = _look(session, graph, steps[-1], losses, gradients)
+            outcome = _told(seen, coarse, layers)
+            trial = _trial(session, graph, seen, outcome, steps, before, losses)
+        except tf.errors.OpError as error:
+            why = f"the step cannot run in a session of its own: {str(error).splitlines()[0][:300]}"
+            return Outcome(None, {"replay": "not possible", "why": why})
+    outcome.extra["trials"] = trial
+    outcome.extra.update(replayed_steps=len(steps), seconds=round(time.monotonic() - start, 3))
+    return outcome
+
+
+def _variables(graph: Any) -> dict[str, Any]:
+    tf1 = tf.compat.v1
+    with graph.as_default():
+        return {v.name: v for v in (*tf1.global_variables(), *tf1.local_variables())}
+
+
+def _trial(
+    session: Any,
+    graph: Any,
+    seen: Seen,
+    outcome: Outcome,
+    steps: Sequence[Fed],
+    before: Mapping[str, Any],
+    losses: Sequence[Any],
+) -> list[dict[str, Any]]:
+    """The failing step once more with the op's input kept in its domain, and some steps behind it.
+
+    The graph cannot be changed; but a session takes a value for any tensor, so the guarded input is fed.
+    """
+    origin = outcome.origin
+    op_type = str(outcome.extra.get("forward_op", origin.op_type if origin is not None else ""))
+    if origin is None or origin.phase == "input" or op_type not in _GUARDS:
+        return []
+    op = graph.get_operation_by_name(origin.op_name)
+    op = _forward_of(seen, op) if op not in seen.forward else op
+    number, guard, remedy, words = _GUARDS[op_type]
+    tensor = op.inputs[number]
+    if tensor.name not in seen.values:
+        return []
+    _load(session, graph, before)
+    count = 0
+    for fed in (steps[-1], *steps[: FEW - 1]):
+        feeds = _feeds(graph, fed)
+        value = session.run(tensor, feeds)
+        session.run(fed.fetches, {**feeds, tensor: guard(value)})
+        loss = session.run(list(losses), {**feeds, tensor: guard(value)})
+        count += 1
+        weights = session.run(list(_variables(graph).values()))
+        if not all(np.isfinite(v).all() for v in (*loss, *weights) if np.asarray(v).dtype.kind == "f"):
+            break
+    finite = all(np.isfinite(v).all() for v in loss) and all(
+        np.isfinite(v).all() for v in weights if np.asarray(v).dtype.kind == "f"
+    )
+    return [
+        {
+            "remedy": "safe_where" if outcome.extra.get("through_where") else remedy,
+            "outcome": "finite" if finite else "nonfinite",
+            "steps": count,
+            "control": "nonfinite",
+            "note": words,
+            "losses": [],
+        }
+    ]
+
+
+def _away_from_zero(value: Any) -> Any:
+    return np.where(np.abs(value) < 1e-7, np.where(value < 0, -1e-7, 1e-7), value).astype(value.dtype)
+
+
+#: forward op -> number of the input that is kept in its domain, how, the remedy, and in words
+_GUARDS: Final[dict[str, tuple[int, Any, str, str]]] = {
+    "Log": (0, lambda x: np.maximum(x, 1e-10), "clip_predictions_or_from_logits", "log(max(x, 1e-10))"),
+    "Exp": (0, lambda x: np.minimum(x, 80), "clip_predictions_or_from_logits", "exp(min(x, 80))"),
+    "RealDiv": (1, _away_from_zero, "guard_division", "a divisor kept 1e-7 away from 0"),
+    "Div": (1, _away_from_zero, "guard_division", "a divisor kept 1e-7 away from 0"),
+    "Reciprocal": (0, _away_from_zero, "guard_division", "an argument kept 1e-7 away from 0"),
+    "Sqrt": (0, lambda x: np.maximum(x, 1e-12), "guard_division", "sqrt(max(x, 1e-12))"),
+    "Rsqrt": (0, lambda x: np.maximum(x, 1e-12), "guard_division", "rsqrt(max(x, 1e-12))"),
+    "Softmax": (0, lambda x: np.maximum(x, -1e9), "safe_where", "a mask of -1e9 in the place of -inf"),
+}
+
+
+def _load(session: Any, graph: Any, values: Mapping[str, Any]) -> None:
+    """Put values into the session's variables, by the initializers that are in the graph already."""
+    targets, feeds = [], {}
+    for name, variable in _variables(graph).items():
+        value = values.get(name, values.get(name.removesuffix(":0")))
+        targets.append(variable.initializer)
+        if value is not None:
+            feeds[variable.initializer.inputs[1]] = value
+    session.run(targets, feeds)
+
+
+def _feeds(graph: Any, fed: Fed) -> dict[Any, Any]:
+    return {graph.get_tensor_by_name(name): value for name, value in fed.feeds.items()}
+
+
+def _look(session: Any, graph: Any, fed: Fed, losses: Sequence[Any], gradients: Sequence[Any]) -> Seen:
+    forward = walk.executed([t.op for t in losses], fed.feeds)
+    ran = forward | walk.executed([t.op for t in gradients], fed.feeds)
+    ops = sorted(ran, key=lambda op: op._id)
+    wanted = [
+        t
+        for op in ops
+        if op._get_control_flow_context() is None
+        for t in op.outputs
+        if t.dtype.base_dtype in FLOATS and t.name not in fed.feeds
+    ]
+    fetched = session.run(wanted, _feeds(graph, fed))
+    values = {t.name: v for t, v in zip(wanted, fetched, strict=True)}
+    floats = {n: v for n, v in fed.feeds.items() if np.asarray(v).dtype.kind == "f"}
+    sinks = dict.fromkeys((t.name for t in gradients), "gradient") | dict.fromkeys((t.name for t in losses), "loss")
+    return Seen(values | floats, ops, forward, sinks, fed.feeds)
+
+
+def _told(seen: Seen, coarse: Origin, layers: Sequence[str]) -> Outcome:
+    fed = {t.name: t for op in seen.ops for t in op.inputs if t.name in seen.feeds and any(seen.bad(t))}
+    if seen.reaches(list(fed.values())):
+        tensor = next(iter(fed.values()))
+        value = np.asarray(seen.values[tensor.name], np.float64)
+        return Outcome(
+            replace(
+                coarse,
+                phase="input",
+                layer="",
+                tensor=tensor.name.removesuffix(":0"),
+                tensor_kind="input",
+                samples=_rows(value, len(value) if value.ndim else 0),
+                precision="op",
+                output=_counts([value]),
+            ),
+            {"replay": "reproduced"},
+        )
+    for op in seen.ops:
+        states = [seen.bad(t) for t in op.inputs]
+        nan_in, inf_in = any(n for n, _ in states), any(i for _, i in states)
+        made = [seen.bad(t) for t in op.outputs]
+        nan, inf = any(n for n, _ in made), any(i for _, i in made)
+        if not op.inputs or op.type in _SKIPPED or not ((nan and not nan_in) or (inf and not (nan_in or inf_in))):
+            continue
+        reached = seen.reaches(list(op.outputs))
+        if reached:
+            return _found(seen, op, reached, layers)
+    return Outcome(None, {"replay": "not reproduced", "why": "every tensor of the step was finite when it ran again"})
+
+
+def _found(seen: Seen, op: Any, reached: set[str], layers: Sequence[str]) -> Outcome:
+    backward = op not in seen.forward
+    through_where = not backward and "loss" not in reached
+    forward = _forward_of(seen, op) if backward else op
+    layer = next((n for n in layers if f"/{forward.name}".startswith(f"/{n}/")), "")
+    phase = "backward" if backward or through_where else "forward" if layer else "loss"
+    extra: dict[str, Any] = {"replay": "reproduced"}
+    if backward:
+        extra["forward_op"] = forward.type
+    if through_where:
+        extra["through_where"] = True
+    outputs = [np.asarray(seen.values[t.name], np.float64) for t in op.outputs if t.name in seen.values]
+    size = next((len(v) for v in map(np.asarray, seen.feeds.values()) if v.ndim), 0)
+    origin = Origin(
+        phase=phase,
+        layer=layer if phase == "forward" else "",
+        tensor=op.outputs[0].name.removesuffix(":0"),
+        tensor_kind="gradient" if backward else "activation" if phase == "forward" else "loss",
+        op_type=op.type,
+        op_name=op.name,
+        source=_line(forward),
+        samples=_rows(outputs[0], size) if outputs else (),
+        precision="op",
+        inputs=tuple(_operand(seen, t) for t in op.inputs),
+        output=_counts(outputs),
+    )
+    return Outcome(origin, extra)
+
+
+def _forward_of(seen: Seen, op: Any) -> Any:
+    """The op of the forward pass to which a gradient op belongs."""
+    original = getattr(op, "_original_op", None)
+    if original is not None:
+        return original
+    return next((t.op for t in op.inputs if t.op in seen.forward and t.op.inputs), op)
+
+
+def _line(op: Any) -> Source | None:
+    """The innermost line of the user's own code that made an op."""
+    for frame in reversed(list(op.traceback or ())):
+        if source.is_users(frame.filename):
+            return Source(
+                frame.filename,
+                frame.lineno or 0,
+                frame.name,
+                linecache.getline(frame.filename, frame.lineno or 0).strip(),
+            )
+    return None
+
+
+def _operand(seen: Seen, tensor: Any) -> OperandStats:
+    value = seen.values.get(tensor.name, seen.feeds.get(tensor.name))
+    name = tensor.name.removesuffix(":0")
+    dtype = tensor.dtype.base_dtype.name
+    if value is None:
+        return OperandStats(name, dtype)
+    array = np.asarray(value, np.float64)
+    finite = array[np.isfinite(array)]
+    return OperandStats(
+        name,
+        dtype,
+        array.shape,
+        float(finite.min()) if finite.size else 0.0,
+        float(finite.max()) if finite.size else 0.0,
+        int(np.isnan(array).sum()),
+        int(np.isinf(array).sum()),
+        int((array == 0).sum()),
+        int((array < 0).sum()),
+    )
+
+
+def _counts(arrays: Sequence[Any]) -> Counts:
+    return Counts(
+        sum(int(np.isnan(a).sum()) for a in arrays),
+        sum(int(np.isposinf(a).sum()) for a in arrays),
+        sum(int(np.isneginf(a).sum()) for a in arrays),
+        sum(a.size for a in arrays),
+    )
+
+
+def _rows(array: Any, size: int) -> tuple[int, ...]:
+    if not size or array.ndim == 0 or len(array) != size:
+        return ()
+    bad = ~np.isfinite(array.reshape(size, -1)).all(axis=1)
+    return tuple(int(n) for n in np.flatnonzero(bad)[:MOST_SAMPLES])
