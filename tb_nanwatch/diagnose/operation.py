@@ -51,6 +51,7 @@ class Operation:
     output: Counts
     code: str
     samples: tuple[int, ...]
+    forward_known: bool = False  # whether the replay named the forward op
 
     @property
     def known(self) -> bool:
@@ -79,7 +80,7 @@ class Operation:
 
     def said(self) -> str:
         """The op in words: "Log", "the gradient of Sqrt"."""
-        if self.backward and self.forward and self.forward != self.name:
+        if self.backward and self.forward_known:
             return f"the gradient of {words.printable(self.forward)} ({words.printable(self.name)})"
         return f"{'the gradient op ' if self.backward and not self.through_where else ''}{words.printable(self.name)}"
 
@@ -97,6 +98,7 @@ def operation(incident: Incident, replay: Mapping[str, Any]) -> Operation:
         output=origin.output,
         code=code_of(origin),
         samples=origin.samples,
+        forward_known="forward_op" in replay,
     )
 
 

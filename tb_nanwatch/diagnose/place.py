@@ -16,7 +16,7 @@ LIBRARY_DEPTH: Final = 3  # parts of a library's path that tell which it is
 def what(origin: Origin, op: Operation) -> str:
     """The op as the subject of a sentence: "the gradient of `Sqrt`", "`MatMul`"."""
     if op.backward and not op.through_where:
-        if op.forward != op.name:
+        if op.forward_known:
             return f"the gradient of `{words.printable(op.forward)}`"
         return f"a gradient's `{words.printable(op.name)}`"
     return f"`{words.printable(origin.op_type)}`"

@@ -34,5 +34,13 @@ def best(name: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def ranked(names: Sequence[str], trials: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Remedies in the order given, those that a trial proved before the others and those that it refuted behind."""
-    return sorted(names, key=lambda name: _RANK[best(name, trials)["outcome"]])
+    """Remedies in the order given, those that a trial proved before the others and those that it refuted behind.
+
+    The first of them, which fits the cause best, stays among the first two unless it was refuted: not everything can be
+    tried, and what held for a while need not be the cure.
+    """
+    order = sorted(names, key=lambda name: _RANK[best(name, trials)["outcome"]])
+    if names and order.index(names[0]) > 1 and best(names[0], trials)["outcome"] != "nonfinite":
+        order.remove(names[0])
+        order.insert(1, names[0])
+    return order

@@ -146,3 +146,15 @@ def test_the_feature_that_is_bad(tmp_path: Path) -> None:
     replay = '{"replay": "reproduced", "element": "x", "features": [[3], [5], "?", []]}'
     runs.write(tmp_path, events=[runs.incident("input", replay_json=replay)])
     assert "at features 3 and 5 of the sample" in " ".join(first(examined(tmp_path))["cause"]["evidence"])
+
+
+@pytest.mark.parametrize(("gradient", "cause"), [(400.0, "bad_learning_rate"), (4.0, "growth_overflow")])
+def test_one_update_that_replaced_the_weights(gradient: float, cause: str, tmp_path: Path) -> None:
+    infos = runs.network([*runs.TABLE, ("scalar", "learning_rate", "", "", ())])
+    sizes = {"scalar": 0.01, "gradient": gradient, "weight": 4.0}
+
+    def thrown(info: TensorInfo, step: int) -> float:
+        return sizes.get(info.kind, 1.0)
+
+    given = ("Square", [operand("Sub", -1, 4e19)], INF)
+    assert first(post_mortem(tmp_path, *given, at=1, values=thrown, infos=infos))["cause"]["name"] == cause

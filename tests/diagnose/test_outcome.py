@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tb_nanwatch.diagnose import trials
 from tb_nanwatch.diagnose.outcome import tried
 
 
@@ -19,3 +20,14 @@ from tb_nanwatch.diagnose.outcome import tried
 )
 def test_outcomes(outcome: str, says: str) -> None:
     assert tried({"outcome": outcome, "steps": 64, "control": "nonfinite", "note": "epsilon 1e-7"}) == says
+
+
+def test_the_remedy_for_the_cause_is_not_pushed_aside() -> None:
+    """Two others held when tried; it could not be tried. Refuted, it goes to the end."""
+    held = [
+        {"remedy": name, "outcome": "finite", "steps": 5, "control": "nonfinite", "note": ""} for name in ("b", "c")
+    ]
+    assert trials.ranked(["a", "b", "c"], held) == ["b", "a", "c"]
+    refuted = {"remedy": "a", "outcome": "nonfinite", "steps": 2, "control": "nonfinite", "note": ""}
+    assert trials.ranked(["a", "b", "c"], [*held, refuted]) == ["b", "c", "a"]
+    assert trials.ranked([], held) == []

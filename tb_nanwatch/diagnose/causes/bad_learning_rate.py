@@ -14,6 +14,8 @@ from tb_nanwatch.diagnose.operation import EXPONENTIALS, GROWING
 WEIGHTS_FACTOR: Final = 100.0  # over the run-up; weights that train well hardly double
 PER_STEP: Final = 1.05  # slower growth than that is drift, and no feedback from update to update
 OVERSHOT: Final = 2.0  # update over weights: healthy training is at 1e-3, the first step from tiny weights near 1
+EARLY: Final = 3  # steps with too few updates to measure one
+ALL_OF_IT: Final = (0.9, 1.1)  # update over weights after it, where nothing is left of the weights before
 WINDOW: Final = 16  # steps before the incident in which an update counts
 
 
@@ -36,11 +38,19 @@ def bad_learning_rate(case: Case) -> Cause | None:
         return Cause(
             "bad_learning_rate", min(sureness(grown) + 0.03, 0.95), (feedback, *said(grown)[:2], *at), remedies(case)
         )
-    ratio = _overshoot(case)
-    if ratio < OVERSHOT or not (not case.op.known or case.op.overflowed):
+    if case.op.known and not case.op.overflowed:
         return None
+    ratio = _overshoot(case)
+    if ratio >= OVERSHOT:
+        seen = (
+            f"an update in the steps before was {words.magnitude(ratio)} times as large as the weights that it changed"
+        )
+    else:
+        thrown = _thrown_at_once(case, rate)
+        if not thrown:
+            return None
+        seen = f"the update of the step before, learning rate times gradient, is all that {thrown} consists of now"
     sure = 0.6 if case.op.name in GROWING else 0.5 if case.op.name in EXPONENTIALS else 0.3
-    seen = f"an update in the steps before was {words.magnitude(ratio)} times as large as the weights that it changed"
     return Cause("bad_learning_rate", sure, (seen, *at), remedies(case))
 
 
@@ -61,3 +71,26 @@ def _overshoot(case: Case) -> float:
         values = case.run.series(info.tag, "update_ratio", max(0, last - WINDOW), last).values
         largest = max(largest, float(values[np.isfinite(values)].max(initial=0.0)))
     return largest
+
+
+def _thrown_at_once(case: Case, rate: float) -> str:
+    """The weights that plain gradient descent replaced in one step, before any update could be measured; "" if none.
+
+    Other optimizers scale the gradient, and then learning rate times gradient is nowhere near the weights.
+    """
+    last = case.incident.first_step - 1
+    if not 0 <= last < EARLY or not rate:
+        return ""
+    for info in case.run.kind("gradient"):
+        if info.shape is not None and len(info.shape) < 2:
+            continue
+        gradient = case.run.series(info.tag, "norm", last, last).values
+        weight = case.run.series(f"weight/{info.name}", "norm", last, last).values
+        if (
+            len(gradient)
+            and len(weight)
+            and weight[0] > 0
+            and ALL_OF_IT[0] <= rate * gradient[0] / weight[0] <= ALL_OF_IT[1]
+        ):
+            return words.place("weight", info.name, info.layer)
+    return ""
