@@ -9,8 +9,8 @@ was reduced across replicas.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import tensorflow as tf
@@ -69,6 +69,33 @@ def in_replicas(
             return original(strategy, in_one, args, kwargs)
     finally:
         collector.distributing = False
+
+
+@contextmanager
+def as_replica(number: int) -> Iterator[None]:
+    """`strategy.run` runs the part of one replica only, here and without collectives; nothing changes below 0."""
+    if number < 0:
+        yield
+        return
+    strategies = tf.distribute.Strategy
+    originals = strategies.run, strategies.reduce
+
+    def run(strategy: Any, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:  # noqa: ARG001
+        def mine(value: Any) -> Any:
+            several = isinstance(value, tf.distribute.DistributedValues)
+            return strategy.experimental_local_results(value)[number] if several else value
+
+        return fn(*(mine(a) for a in args), **{name: mine(value) for name, value in (kwargs or {}).items()})
+
+    def reduce(strategy: Any, reduce_op: Any, value: Any, axis: Any) -> Any:
+        several = isinstance(value, tf.distribute.DistributedValues)
+        return originals[1](strategy, reduce_op, value, axis) if several else value
+
+    strategies.run, strategies.reduce = run, reduce
+    try:
+        yield
+    finally:
+        strategies.run, strategies.reduce = originals
 
 
 def beside(tensor: Any) -> AbstractContextManager[Any]:

@@ -58,12 +58,12 @@ class Recorder(Recording):
         done = -1 if scalars.iterations is None else int(np.asarray(scalars.iterations))
         worker = distribution.worker(names.strategy)
         super().__init__(logdir, options, entry_point, names.variables, done, scaled, worker)
-        distributed = distribution.replicas(names.strategy) > 1
         self._copies: Any = {}
         self._scalars = scalars
         self._around_replicas: Collector | None = None
         self._calls = 0
-        self.rewind = Rewind(self._say, options, state) if options.replay and slots == 1 and not distributed else None
+        alone = slots == 1 and worker is None  # workers of a job would have to replay together
+        self.rewind = Rewind(self._say, options, state) if options.replay and alone else None
         self._capsules = Capsules(Path(logdir), entry_point, names, options.disk_megabytes << 20)
         self._device = DeviceSide(options, slots)
         self._asynchronous = bool(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))

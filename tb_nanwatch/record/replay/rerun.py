@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from tb_nanwatch.format.records import Counts, Origin
-from tb_nanwatch.record import kernels
+from tb_nanwatch.record import distribution, kernels
 from tb_nanwatch.record.collect import Collector, paused
 from tb_nanwatch.record.replay import compiled, observe, origin, provenance, source, trials
 from tb_nanwatch.record.replay.memory import Call, Memory, Ways
@@ -81,14 +81,23 @@ def investigate(
             if failing.randomness is not None:
                 failing.randomness.put_back()
             before = State.now(memory.handles)
-            seen = observe.run(ways, failing, collector())
+            with distribution.as_replica(coarse.replica):
+                seen = observe.run(ways, failing, collector())
             outcome = told(seen, coarse, under_xla, len(calls))
             if wanted is not None:
                 xla_only = outcome.extra["replay"] == "reproduced under XLA only"
                 deadline = time.monotonic() + wanted.seconds
                 from_the_start = calls[0].step == 0 and step < INITIAL
                 bench = trials.Bench(
-                    wanted.subject, ways, memory.shadow, before, calls, xla_only, from_the_start, deadline
+                    wanted.subject,
+                    ways,
+                    memory.shadow,
+                    before,
+                    calls,
+                    xla_only,
+                    from_the_start,
+                    deadline,
+                    coarse.replica,
                 )
                 outcome.extra["trials"] = _tried(bench, outcome, coarse)
             return replace(outcome, failing=failing, before=before.of_those_in(memory.shadow))
@@ -115,13 +124,15 @@ def told(seen: Observation, coarse: Origin, under_xla: bool, steps: int) -> Outc
     """What an observed step says about the incident whose origin so far is `coarse`; `steps` were run for it."""
     extra: dict[str, Any] = {"replay": "reproduced", "replayed_steps": steps}
     batch = [(s.name, s.tensor) for s in seen.collector.seen if s.kind == "input"]
-    if seen.error is not None:
+    found = origin.find(seen, [t for _, t in batch])
+    if found is not None and seen.error is not None:  # behind the fault, such as a collective that one replica misses
+        extra["error"] = str(seen.error).splitlines()[0][:500]
+    elif seen.error is not None:
         refused = _refused(seen, coarse)
         if refused is not None:
             extra |= {"replay": "refused", "error": str(seen.error).splitlines()[0][:500]}
             return Outcome(refused, extra | _stack(_raised(seen.error)))
         return Outcome(None, {"replay": "failed", "why": f"{type(seen.error).__name__}: {str(seen.error)[:500]}"})
-    found = origin.find(seen, [t for _, t in batch])
     if found is None and under_xla:
         found = compiled.find(seen)
         extra["replay"] = "reproduced under XLA only"
@@ -138,13 +149,14 @@ def told(seen: Observation, coarse: Origin, under_xla: bool, steps: int) -> Outc
         return Outcome(_input_origin(seen, found, coarse, batch), extra)
     extra |= {"graph": origin.neighbourhood(seen, found.node), "fed_by": provenance.fed_by(seen, found.node)}
     extra |= _library(seen, found)
-    return Outcome(_op_origin(seen, found, batch), extra | _stack((_blamed(seen, found.node) or found.node).frames))
+    frames = (_blamed(seen, found.node) or found.node).frames
+    return Outcome(_op_origin(seen, found, coarse, batch), extra | _stack(frames))
 
 
 # ---------------------------------------------------------------- origins
 
 
-def _op_origin(seen: Observation, found: Found, batch: list[tuple[str, Any]]) -> Origin:
+def _op_origin(seen: Observation, found: Found, coarse: Origin, batch: list[tuple[str, Any]]) -> Origin:
     node = found.node
     forward = _forward(seen, node)
     blamed = forward if node.stage == BACKWARD and forward is not None else node
@@ -162,6 +174,7 @@ def _op_origin(seen: Observation, found: Found, batch: list[tuple[str, Any]]) ->
         op_name=f"{blamed.layer}/{node.op_type}" if blamed.layer else node.op_type,
         source=user,
         samples=origin.samples(outputs[0], size) if outputs else (),
+        replica=coarse.replica,
         precision="op",
         inputs=origin.operands(seen, node, names),
         output=origin.counts(_with_outputs(node, outputs)),

@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tb_nanwatch.format.records import Origin
+from tb_nanwatch.record import distribution
 from tb_nanwatch.record.replay import remedies
 from tb_nanwatch.record.replay.memory import Call, Ways
 from tb_nanwatch.record.replay.remedies import Remedy
@@ -54,6 +55,7 @@ class Bench:
     xla_only: bool
     from_the_start: bool
     deadline: float
+    replica: int = -1  # whose part is run by hand, in a distributed training
 
     @property
     def late(self) -> bool:
@@ -156,7 +158,7 @@ def _by_hand(bench: Bench, remedy: Remedy) -> Ran:
     was_eager = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
-        with remedy.applied():
+        with remedy.applied(), distribution.as_replica(bench.replica):
             data = [bench.calls[-1].data, *(c.data for c in bench.calls[: FEW - 1])]
             return _train(bench, remedy, bench.ways.by_hand, data, len(data))
     finally:
