@@ -32,6 +32,7 @@ GROWING: Final = frozenset(
     }
 )
 # fmt: on
+LARGE: Final = 1e6  # with it a product or a sum may overflow; with less only a division by nearly 0 does
 MOST_TEXT: Final = 500  # of one text taken over from the replay
 
 
@@ -63,6 +64,11 @@ class Operation:
         """Whether it made an infinity, and did so from finite inputs."""
         made = self.output.pos_inf + self.output.neg_inf > 0
         return self.known and made and not any(operand.inf or operand.nan for operand in self.inputs)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether it is a sum, product or power that overflowed because what went in was large."""
+        return self.overflowed and self.name in GROWING and (self.largest_input >= LARGE or self.dtype == "float16")
 
     @property
     def dtype(self) -> str:

@@ -158,3 +158,11 @@ def test_one_update_that_replaced_the_weights(gradient: float, cause: str, tmp_p
 
     given = ("Square", [operand("Sub", -1, 4e19)], INF)
     assert first(post_mortem(tmp_path, *given, at=1, values=thrown, infos=infos))["cause"]["name"] == cause
+
+
+def test_small_numbers_did_not_grow(tmp_path: Path) -> None:
+    """1 / 0 overflows at any scale: neither growth nor the initial weights are suspects."""
+    below = operand("Sqrt", 0, 2, zero=1)
+    incident = first(post_mortem(tmp_path, "RealDiv", [operand("Sub", 1, 2), below], INF, "forward", at=0))
+    assert incident["cause"]["name"] == "division_by_zero"
+    assert incident["other_causes"] == []

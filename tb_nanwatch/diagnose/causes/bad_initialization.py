@@ -9,7 +9,7 @@ import numpy as np
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
 from tb_nanwatch.diagnose.causes.input_extreme_scale import HUGE
-from tb_nanwatch.diagnose.operation import EXPONENTIALS, GROWING
+from tb_nanwatch.diagnose.operation import EXPONENTIALS
 from tb_nanwatch.diagnose.window import norms
 
 PHASES: Final = ("forward", "loss", "backward", "update")
@@ -31,7 +31,7 @@ def bad_initialization(case: Case) -> Cause | None:
 def _before_training(case: Case) -> Cause | None:
     """At step 0 only the data and the initial weights can have made numbers so large."""
     op, origin = case.op, case.incident.origin
-    overflowed = op.overflowed and op.name in GROWING | EXPONENTIALS if op.known else origin.output.bad > 0
+    overflowed = op.outgrown or (op.overflowed and op.name in EXPONENTIALS) if op.known else origin.output.bad > 0
     data = max((batch.largest for batch in case.batch), default=0.0)
     if not overflowed or data >= HUGE or origin.phase not in ("forward", "backward"):
         return None

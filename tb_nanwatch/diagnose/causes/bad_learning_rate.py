@@ -9,7 +9,7 @@ import numpy as np
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
 from tb_nanwatch.diagnose.causes.growth_overflow import PHASES, overgrown, remedies, said, sureness
-from tb_nanwatch.diagnose.operation import EXPONENTIALS, GROWING
+from tb_nanwatch.diagnose.operation import EXPONENTIALS
 
 WEIGHTS_FACTOR: Final = 100.0  # over the run-up; weights that train well hardly double
 PER_STEP: Final = 1.05  # slower growth than that is drift, and no feedback from update to update
@@ -50,7 +50,7 @@ def bad_learning_rate(case: Case) -> Cause | None:
         if not thrown:
             return None
         seen = f"the update of the step before, learning rate times gradient, is all that {thrown} consists of now"
-    sure = 0.6 if case.op.name in GROWING else 0.5 if case.op.name in EXPONENTIALS else 0.3
+    sure = 0.6 if case.op.outgrown else 0.5 if case.op.name in EXPONENTIALS else 0.3
     return Cause("bad_learning_rate", sure, (seen, *at), remedies(case))
 
 

@@ -10,7 +10,7 @@ from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
 from tb_nanwatch.diagnose.causes.input_extreme_scale import large
 from tb_nanwatch.diagnose.growth import Trend
-from tb_nanwatch.diagnose.operation import GROWING, Operation, told
+from tb_nanwatch.diagnose.operation import Operation, told
 from tb_nanwatch.stats.dtypes import largest
 
 PHASES: Final = ("forward", "loss", "backward", "update")
@@ -36,7 +36,7 @@ def growth_overflow(case: Case) -> Cause | None:
 def overgrown(case: Case) -> list[Trend]:
     """The steady trends by LEAST_FACTOR that came within REACH, unless the op of the origin has its own explanation."""
     op = case.op
-    if op.known and not (op.overflowed and op.name in GROWING):
+    if op.known and not op.outgrown:
         return []
     return [t for t in case.trends or () if t.steady and t.factor >= LEAST_FACTOR and _share(t) >= REACH]
 
@@ -61,7 +61,7 @@ def said(grown: Sequence[Trend]) -> tuple[str, ...]:
 
 
 def _overflow(op: Operation) -> tuple[str, ...]:
-    if not op.overflowed or op.name not in GROWING or op.dtype == "float16":  # which has a rule of its own
+    if not op.outgrown or op.dtype == "float16":  # which has a rule of its own
         return ()
     operands = [operand for operand in op.inputs if "float" in operand.dtype]
     if not operands:

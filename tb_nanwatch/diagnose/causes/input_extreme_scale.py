@@ -7,7 +7,7 @@ from typing import Final
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.batch import Batch, told
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
-from tb_nanwatch.diagnose.operation import EXPONENTIALS, GROWING
+from tb_nanwatch.diagnose.operation import EXPONENTIALS
 
 PHASES: Final = ("forward", "loss", "backward", "update")
 NOTABLE: Final = 10.0  # times the median norm of the batches before
@@ -21,7 +21,7 @@ def input_extreme_scale(case: Case) -> Cause | None:
     op, phase = case.op, case.incident.origin.phase
     if phase not in PHASES:
         return None
-    too_large = op.overflowed and op.name in GROWING | EXPONENTIALS
+    too_large = op.outgrown or (op.overflowed and op.name in EXPONENTIALS)
     jumps = [batch for batch in case.batch if batch.jump is not None and batch.jump >= NOTABLE]
     if jumps:
         worst = max(jumps, key=lambda batch: batch.jump or 0.0)
