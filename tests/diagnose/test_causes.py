@@ -54,6 +54,12 @@ def test_the_evidence_has_the_numbers(tmp_path: Path) -> None:
     )
 
 
+def test_an_exponential_overflows_on_its_positive_side(tmp_path: Path) -> None:
+    incident = first(post_mortem(tmp_path, "Exp", [operand("logits", -2778, 2554)], INF))
+    assert incident["cause"]["name"] == "exp_overflow"
+    assert incident["cause"]["evidence"][0].startswith("Exp received values up to 2,554 in logits")
+
+
 def abnormal(info: TensorInfo, step: int) -> float:
     return 1e6 if info.kind == "input" and step == 10 else runs.calm(info, step)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
 from tb_nanwatch.diagnose.causes.input_extreme_scale import large
 from tb_nanwatch.diagnose.operation import EXPONENTIALS, exponent_limit, told
+
+EVEN: Final = ("Cosh", "Sinh")  # these overflow on the negative side as well
 
 
 def exp_overflow(case: Case) -> Cause | None:
@@ -15,10 +19,11 @@ def exp_overflow(case: Case) -> Cause | None:
     if op.name not in EXPONENTIALS or operand is None or not op.overflowed:
         return None
     limit = exponent_limit(operand.dtype)
-    if max(operand.max, -operand.min) < limit - 1:
+    widest = max(operand.max, -operand.min) if op.name in EVEN else operand.max
+    if widest < limit - 1:
         return None
     seen = (
-        f"{op.name} received values up to {words.magnitude(max(operand.max, -operand.min))} in {told(operand)}; in "
+        f"{op.name} received values up to {words.magnitude(widest)} in {told(operand)}; in "
         f"{words.printable(operand.dtype)} it overflows above {words.magnitude(limit)}"
     )
     first = ("clean_input",) if large(case) else ()
