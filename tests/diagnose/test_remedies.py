@@ -70,6 +70,23 @@ def test_where_inside_out(tmp_path: Path) -> None:
 RATED = runs.network([*runs.TABLE, ("scalar", "learning_rate", "", "", ())])
 
 
+def test_where_keeps_an_exponential_from_overflowing(tmp_path: Path) -> None:
+    found = snippet(
+        tmp_path,
+        "safe_where",
+        "Exp",
+        [operand("logits", -2778, 2554)],
+        INF,
+        phase="backward",
+        code="p = tf.exp(logits)",
+        replay={"through_where": True},
+    )
+    assert found.splitlines()[1:] == [
+        "safe = tf.where(logits < 87, logits, tf.zeros_like(logits))",
+        "result = tf.where(logits < 87, tf.exp(safe), tf.zeros_like(safe))",
+    ]
+
+
 def rated(info: TensorInfo, step: int) -> float:
     return 0.02 if info.kind == "scalar" else runs.calm(info, step)
 

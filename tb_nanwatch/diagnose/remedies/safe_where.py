@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tb_nanwatch.diagnose.operation import DIVISIONS, SOFTMAXES, Operation
+from tb_nanwatch.diagnose.operation import DIVISIONS, EXPONENTIALS, SOFTMAXES, Operation, exponent_limit
 from tb_nanwatch.diagnose.remedies.remedy import Advice, Patient
 from tb_nanwatch.diagnose.rewrite import argument, fraction, guarded_call
 
@@ -46,8 +46,14 @@ def _function(op: Operation) -> list[str]:
     own = argument(op.code, op.forward)
     x = own if own is not None and own.isidentifier() else "x"
     first = [] if own is None or own == x else [f"x = {own}"]
-    valid = f"tf.abs({x}) < 1" if op.forward in ("Acos", "Asin", "Atanh") else f"{x} > 0"
-    harmless = f"tf.zeros_like({x})" if op.forward in ("Acos", "Asin", "Atanh") else f"tf.ones_like({x})"
+    valid = f"{x} > 0"
+    if op.forward in ("Acos", "Asin", "Atanh"):
+        valid = f"tf.abs({x}) < 1"
+    elif op.forward in EXPONENTIALS:
+        operand = op.operand(0)
+        limit = int(exponent_limit(operand.dtype if operand is not None else "float32")) - 1
+        valid = f"{x} < {limit}" if op.forward.startswith("Exp") else f"tf.abs({x}) < {limit}"
+    harmless = f"tf.ones_like({x})" if valid == f"{x} > 0" else f"tf.zeros_like({x})"
     line = guarded_call(op.code, op.forward, lambda _, __: "safe")
     if line is None or "where(" not in line:
         name = {"Log": "math.log", "Log1p": "math.log1p", "Pow": "pow", "Rsqrt": "math.rsqrt"}.get(
