@@ -31,9 +31,10 @@ def dead_relu(run: Run) -> Iterable[Finding]:
     if not dead:
         return
     first, since = dead[0]
-    evidence = [f"every output of {words.printable(first.layer)} is exactly 0 and its weights receive no gradient"]
+    names = [words.printable(info.layer or info.name) for info, _ in dead]  # a TF1 op may have no layer
+    evidence = [f"every output of {names[0]} is exactly 0 and its weights receive no gradient"]
     if len(dead) > 1:
-        others = words.listing([words.printable(info.layer) for info, _ in dead[1:]])
+        others = words.listing(names[1:])
         evidence.append(f"so it is with {others}")
     remedies = ("use_activation_or_normalization", "initializer", "lower_learning_rate")
     yield Finding("dead_relu", "warning", first.name, since, last, tuple(evidence), remedies)
