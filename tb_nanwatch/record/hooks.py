@@ -103,7 +103,7 @@ def _hook_replicas() -> None:
 
 
 def _on_call(collector: Any, original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
-    with collector.observed("layer", *collector.place(layer)):
+    with collector.observed("layer", *(collector.place(layer) if collector.observer is not None else ())):
         outputs = original(layer, *args, **kwargs)
     with collector.guard.contained(f"reading the output of layer {getattr(layer, 'name', layer)}"):
         collector.activation(layer, outputs)

@@ -111,12 +111,13 @@ class NanWatch(keras.callbacks.Callback):
             return recorder.run_step(step, (data,), ["x", "y", "sample_weight"])
 
         self._replaced = (model, model.__dict__.get("train_step"), model.train_function)
+        make = model.make_train_function
+        object.__setattr__(model, "make_train_function", self._made_anew(model, make))
         if self._watched is None:  # else the traced function of the fit before serves again
             object.__setattr__(model, "train_step", watched_step)
-            model.make_train_function(force=True)
+            make(force=True)
             self._watched = (watched_step, self._around(model.train_function, step, recorder, model))
         object.__setattr__(model, "train_step", self._watched[0])
-        object.__setattr__(model, "make_train_function", self._made_anew(model))
         model.train_function = self._watched[1]
 
     def _around(self, function: Any, step: Any, recorder: Recorder, model: Any) -> Any:
@@ -148,9 +149,8 @@ class NanWatch(keras.callbacks.Callback):
 
         return watched_function
 
-    def _made_anew(self, model: Any) -> Any:
+    def _made_anew(self, model: Any, original: Any) -> Any:
         """Every fit begins with this. Another one may begin without us, when a callback's exception ended ours."""
-        original = model.make_train_function
 
         def make_train_function(*args: Any, **kwargs: Any) -> Any:
             if not _is_fitting(model, sys._getframe(1)):
@@ -163,13 +163,14 @@ class NanWatch(keras.callbacks.Callback):
         """Leave the model as it was: its own train_step and train_function."""
         if self._replaced is None:
             return
-        (model, step, function), self._replaced = self._replaced, None
+        model, step, function = self._replaced
         model.__dict__.pop("train_step", None)
-        model.__dict__.pop("make_train_function", None)
         if step is not None:
             object.__setattr__(model, "train_step", step)
         if self._watched is None or model.train_function is self._watched[1]:
             model.train_function = function
+        model.__dict__.pop("make_train_function", None)
+        self._replaced = None  # last, so that an interrupt before this leaves something to go by
 
 
 class _Batches:

@@ -179,14 +179,14 @@ def test_record_and_skip_in_a_custom_loop(style: str, tmp_path: Path) -> None:
 
 def test_weights_that_are_bad_before_the_first_step(tmp_path: Path) -> None:
     model = mlp()
-    kernel = model.get_layer("second").kernel
-    values = np.array(kernel)
+    kernel = model.get_layer("first").kernel
+    values = kernel.numpy()
     values[0, 0] = np.inf
     kernel.assign(values)
     x, y = data()
     model.fit(x, y, batch_size=8, verbose=0, callbacks=[nanwatch.NanWatch(tmp_path)])
     (incident,) = only_run(tmp_path).incidents
-    assert (incident.first_step, incident.origin.phase, incident.origin.tensor) == (0, "weights", "second/kernel")
+    assert (incident.first_step, incident.origin.phase, incident.origin.tensor) == (0, "weights", "first/kernel")
     assert incident.last_finite_step is None
 
 
