@@ -223,6 +223,9 @@ class Recording:
 def _sentence(incident: Incident) -> str:
     """One line for the console and for NonFiniteError."""
     origin = incident.origin
+    if origin.op_type and origin.source is not None and origin.phase != "input":
+        place = f"{Path(origin.source.file).name}:{origin.source.line} ({origin.source.function})"
+        return f"step {incident.first_step:,} is not finite: first {origin.op_type} at {place}, phase {origin.phase}"
     where = {"gradient": "the gradient of ", "weight": "the weight ", "activation": "the output of "}
     what = origin.layer if origin.tensor_kind == "activation" else origin.tensor
     share = f" ({origin.output.bad:,} of {origin.output.size:,} elements)" if origin.output.bad else ""

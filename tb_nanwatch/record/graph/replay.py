@@ -25,7 +25,7 @@ from tb_nanwatch.record.replay import origin as eager_origin
 from tb_nanwatch.record.replay import source
 from tb_nanwatch.record.replay.rerun import Outcome
 
-MOST_SAMPLES: Final = 16
+MOST_SAMPLES: Final = 1024
 FEW: Final = 5  # steps of a trial
 _SKIPPED: Final = ("Const", "Placeholder", "VariableV2", "VarHandleOp", "ReadVariableOp")
 

@@ -180,7 +180,7 @@ def counts(node: Node) -> Counts:
     return total
 
 
-def samples(tensor: Any, batch: int | None, most: int = 16) -> tuple[int, ...]:
+def samples(tensor: Any, batch: int | None, most: int = 1024) -> tuple[int, ...]:
     """Rows of the batch that hold bad elements; empty where the first axis is not the batch."""
     array = np.asarray(tensor).astype(np.float64)
     if not batch or array.ndim == 0 or array.shape[0] != batch:

@@ -169,7 +169,7 @@ def _op_origin(seen: Observation, found: Found, coarse: Origin, batch: list[tupl
         layer=blamed.layer,
         layer_class=blamed.layer_class,
         tensor=_tensor_name(names, node) or (f"{blamed.layer}/{node.op_type}" if blamed.layer else node.op_type),
-        tensor_kind="gradient" if node.stage == BACKWARD else "activation" if found.phase == "forward" else "loss",
+        tensor_kind="gradient" if node.stage == BACKWARD else "loss" if found.phase == "loss" else "activation",
         op_type=node.op_type,
         op_name=f"{blamed.layer}/{node.op_type}" if blamed.layer else node.op_type,
         source=user,
