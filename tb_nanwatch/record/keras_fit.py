@@ -127,11 +127,13 @@ class NanWatch(keras.callbacks.Callback):
 
         def watched_function(iterator: Any) -> Any:
             try:
+                data = None
                 if recorder.rewind is not None and recorder.rewind.on and batches.can_be_kept(iterator):
-                    data = next(iterator)
+                    data = next(iterator, None)
+                if data is not None:
                     recorder.before_call(data, ["x", "y", "sample_weight"])
                     logs = batches.again(data)
-                else:
+                else:  # also at the end of the data: what Keras runs there counts an iteration of the optimizer
                     logs = function(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):  # the end of an epoch
                 raise
