@@ -77,7 +77,7 @@ class Launched:
     metrics: list[Any]
     iterations: Any
     loss_scale: Any
-    learning_rate: Any  # only with full statistics
+    learning_rate: Any  # of a schedule only with full statistics
 
 
 class Probe:
@@ -98,7 +98,6 @@ class Probe:
         self._clock = 0
         self._calls = 0
         self._every = device.options.every
-        self._rate = float("nan")
         self._metrics_finite = True
 
     def watch(self, weights: Sequence[NamedVariable], metrics: Sequence[NamedVariable]) -> None:
@@ -129,7 +128,7 @@ class Probe:
             [self._read(m) for m in self._metrics],
             self._read(self._scalars.iterations),
             self._read(self._scalars.loss_scale),
-            self._read(self._scalars.learning_rate) if full else None,
+            self._read(self._scalars.learning_rate) if full or hasattr(self._scalars.learning_rate, "handle") else None,
         )
 
     def arrive(self, launched: Launched) -> list[Reading]:
@@ -138,8 +137,7 @@ class Probe:
         iterations = -1 if launched.iterations is None else int(np.asarray(launched.iterations))
         new = min(clock - self._clock, slots)
         self._clock = clock
-        if launched.learning_rate is not None:
-            self._rate = float(np.asarray(launched.learning_rate))
+        rate = float("nan") if launched.learning_rate is None else float(np.asarray(launched.learning_rate))
         rows = None if launched.rows is None else np.asarray(launched.rows)
         metrics_before = self._metrics_finite
         self._metrics_finite = all(bool(np.isfinite(np.asarray(m)).all()) for m in launched.metrics)
@@ -155,7 +153,7 @@ class Probe:
                 kind=NOTHING if launched.kinds is None else int(np.asarray(launched.kinds)[at % slots]),
                 weights=None if slots > 1 else _arrived(launched.squares, np.zeros(0)),
                 metrics_finite=self._metrics_finite if at >= turned else metrics_before,
-                learning_rate=self._rate,
+                learning_rate=rate,
                 loss_scale=float("nan") if launched.loss_scale is None else float(np.asarray(launched.loss_scale)),
                 weight_statistics=_arrived(launched.statistics),
                 update_norms=_arrived(launched.updates),

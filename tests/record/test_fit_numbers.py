@@ -57,6 +57,23 @@ def test_every_number_of_every_step(eagerly: bool, tmp_path: Path) -> None:
     assert run.last_finite_step == STEPS - 1
 
 
+def test_learning_rates_that_change(tmp_path: Path) -> None:
+    """A schedule is evaluated at full steps only; what a callback sets is read at every step."""
+    x, y = data(8 * STEPS)
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
+    for name, rate, callbacks in (
+        ("schedule", schedule, []),
+        ("callback", 0.1, [keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)]),
+    ):
+        model = mlp(optimizer=keras.optimizers.SGD(rate))
+        watcher = nanwatch.NanWatch(tmp_path / name, every=5)
+        model.fit(x, y, batch_size=8 * 6, epochs=3, verbose=0, callbacks=[*callbacks, watcher])
+    decayed = {n: 0.1 * 0.5 ** ((n + 1) / 10) for n in (0, 5, 10)}
+    assert values(only_run(tmp_path / "schedule"), "scalar/learning_rate", "value") == pytest.approx(decayed)
+    halved = {n: 0.1 / 2 ** (n // 4 + 1) for n in range(12)}
+    assert values(only_run(tmp_path / "callback"), "scalar/learning_rate", "value") == pytest.approx(halved)
+
+
 def test_updates_at_full_steps(tmp_path: Path) -> None:
     x, y = data(8 * STEPS)
     steps = by_hand(x, y)
