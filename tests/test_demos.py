@@ -37,7 +37,7 @@ DISEASES = [
     Disease("log_of_zero", range(5, 150), {"loss"}, {""}),
     Disease("zero_by_zero", range(60, 61), {"loss"}, {""}),
     Disease("abnormal_row", range(17, 18), {"input"}, {"", "analysis"}, causes={"input_nonfinite"}),
-    Disease("bad_initialization", range(1), {"forward"}, {"reader"}),
+    Disease("bad_initialization", range(1), {"forward"}, {"reader", "reader/simple_rnn_cell"}),
     Disease("flash", range(25, 26), {"forward"}, {"contrast"}, recovered=True),
 ]
 

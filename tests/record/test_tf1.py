@@ -326,7 +326,7 @@ def test_a_logarithm_of_zero_is_found_in_the_loss(tmp_path: Path) -> None:
                 sess.run(step, {x: [[size, 0.0]]})
             sess.close()
     run = only_run(tmp_path)
-    assert incidents(run) == [(2, "loss", "loss")]
+    assert incidents(run) == [(2, "loss", "Log")]
     assert run.last_finite_step == 1
 
 

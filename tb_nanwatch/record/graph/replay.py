@@ -28,6 +28,18 @@ from tb_nanwatch.record.replay.rerun import Outcome
 MOST_SAMPLES: Final = 1024
 FEW: Final = 5  # steps of a trial
 _SKIPPED: Final = ("Const", "Placeholder", "VariableV2", "VarHandleOp", "ReadVariableOp")
+# : ops whose true inputs cannot be fetched, since they lie in a loop, a branch or a list: what they put out was made
+# elsewhere
+_OPAQUE: Final = ("TensorArray", "TensorList", "Stack", "Exit", "RefExit", "Merge", "RefMerge", "Switch", "RefSwitch")
+_OPAQUE_CALLS: Final = (
+    "While",
+    "StatelessWhile",
+    "If",
+    "StatelessIf",
+    "Case",
+    "PartitionedCall",
+    "StatefulPartitionedCall",
+)
 
 
 @dataclass
@@ -233,6 +245,8 @@ def _told(seen: Seen, coarse: Origin, layers: Sequence[str]) -> Outcome:
         nan_in, inf_in = any(n for n, _ in states), any(i for _, i in states)
         made = [seen.bad(t) for t in op.outputs]
         nan, inf = any(n for n, _ in made), any(i for _, i in made)
+        if op.type.startswith(_OPAQUE) or op.type in _OPAQUE_CALLS:
+            continue
         if not op.inputs or op.type in _SKIPPED or not ((nan and not nan_in) or (inf and not (nan_in or inf_in))):
             continue
         reached = seen.reaches(list(op.outputs))

@@ -102,7 +102,8 @@ def _judged(seen: Observation, node: Node, reached: frozenset[str]) -> Found:
         return Found(node, "update", reached)
     if node.stage == BACKWARD:
         return Found(node, "backward", reached)
-    if LOSS not in reached and not loss_bad and GRADIENT in reached:
+    loss_seen = bool(seen.collector.losses)  # else nobody knows whether the loss was finite
+    if loss_seen and LOSS not in reached and not loss_bad and GRADIENT in reached:
         return Found(node, "backward", reached, through_where=True)
     if reached == {VARIABLE}:
         return Found(node, "metric" if _only_metrics(node) else "forward" if node.inside else "loss", reached)

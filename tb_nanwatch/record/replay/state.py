@@ -47,9 +47,12 @@ class Handles:
 
     def add_variables(self, variables: Iterable[Any]) -> None:
         for variable in variables:
-            handle = handle_of(variable)
-            if handle is not None:
-                self.add(handle)
+            inner = getattr(variable, "_value", variable)  # of a Keras 3 variable
+            mirrored = isinstance(inner, tf.distribute.DistributedValues)  # every replica has one of its own
+            for part in inner.values if mirrored else (variable,):
+                handle = handle_of(part)
+                if handle is not None:
+                    self.add(handle)
 
     def learn_names(self, variables: Iterable[Any]) -> None:
         """The names of variables by their own path, as Keras has them, or name."""
