@@ -100,7 +100,7 @@ class Names:
 
     def _walk_model(self, model: Any, prefix: str) -> None:
         self._add_contents(model, prefix, set())
-        for variable in getattr(model, "weights", []):  # what no walk along attributes finds
+        for variable in _weights(model):  # what no walk along attributes finds
             self._add_variable(variable, "", "", getattr(variable, "path", None) or variable.name)
         known = {id(metric.variable) for metric in self.metrics}
         for metric in getattr(model, "metrics", None) or []:
@@ -181,6 +181,13 @@ def _strategy(variable: Any) -> Any:
 def handle_of(variable: Any) -> Any:
     """The resource handle of a variable, None where it has none."""
     return getattr(raw_variable(variable), "handle", None)
+
+
+def _weights(model: Any) -> list[Any]:
+    try:
+        return list(getattr(model, "weights", ()))
+    except ValueError:  # Keras 2 says so where there are none yet
+        return []
 
 
 def _own_name(variable: Any) -> str:

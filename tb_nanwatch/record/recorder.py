@@ -186,18 +186,26 @@ class Recorder(Recording):
         """Rewind and replay; what it finds replaces the incident's origin."""
         if self.rewind is None:
             return None
+        kept = [(variable, variable.read_value()) for variable in self._device.variables()]
+        try:
+            return self._replayed(incident, self.rewind)
+        finally:  # eager steps that run again count, and write, as any other
+            for variable, value in kept:
+                variable.assign(value)
+
+    def _replayed(self, incident: Incident, rewind: Rewind) -> Incident | None:
         rate = self._scalars.learning_rate
         subject = Subject(
             [v.variable for v in self._weights], rate if hasattr(rate, "assign") else None, self._last_loss
         )
-        outcome = self.rewind.investigate(
+        outcome = rewind.investigate(
             incident, lambda: Collector(self.names, self.options, self.guard, copies=self._copies), subject
         )
         if outcome is None:
             return None
         folder = ""
         with self.guard.contained("writing a capsule"):
-            folder = self.rewind.keep(incident, outcome, self._capsules)
+            folder = rewind.keep(incident, outcome, self._capsules)
         return self._incidents.improve(incident.id, outcome.origin, outcome.as_json(), folder)
 
     def _last_loss(self) -> float | None:
