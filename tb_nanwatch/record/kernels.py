@@ -36,7 +36,8 @@ def measurable(value: Any) -> Any | None:
         value = value.flat_values
     elif isinstance(value, tf.SparseTensor | tf.IndexedSlices):
         value = value.values
-    return value if tf.is_tensor(value) and value.dtype in _BITS else None
+    # tf.is_tensor takes the placeholders for tensors, too, from which Keras builds models.
+    return value if isinstance(value, tf.Tensor | tf.Variable) and value.dtype in _BITS else None
 
 
 def _wide(x: Any) -> Any:

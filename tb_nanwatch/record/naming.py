@@ -100,7 +100,7 @@ class Names:
 
     def _walk_model(self, model: Any, prefix: str) -> None:
         self._add_contents(model, prefix, set())
-        for variable in _weights(model):  # what no walk along attributes finds
+        for variable in made(model, "weights"):  # what no walk along attributes finds
             self._add_variable(variable, "", "", getattr(variable, "path", None) or variable.name)
         known = {id(metric.variable) for metric in self.metrics}
         for metric in getattr(model, "metrics", None) or []:
@@ -183,10 +183,12 @@ def handle_of(variable: Any) -> Any:
     return getattr(raw_variable(variable), "handle", None)
 
 
-def _weights(model: Any) -> list[Any]:
+def made(holder: Any, what: str) -> list[Any]:
+    """The `weights` or `variables` of a model, layer, module or optimizer, as far as there are any yet."""
     try:
-        return list(getattr(model, "weights", ()))
-    except ValueError:  # Keras 2 says so where there are none yet
+        found = getattr(holder, what, ())
+        return list(found() if callable(found) else found)
+    except ValueError:  # Keras 2, of a model that is not built
         return []
 
 

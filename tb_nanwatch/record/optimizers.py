@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tb_nanwatch.record.naming import raw_variable
+from tb_nanwatch.record.naming import made, raw_variable
 from tb_nanwatch.record.probe import Scalars
 
 
@@ -47,8 +47,7 @@ def variables_of(holders: Iterable[Any]) -> list[Any]:
     """Variables of models, modules and optimizers as they are now: weights, slots, metrics, seeds."""
     found: list[Any] = []
     for holder in holders:
-        variables = getattr(holder, "variables", ())
-        found += variables() if callable(variables) else variables
+        found += made(holder, "variables")
         for metric in getattr(holder, "metrics", None) or ():
             found += metric.variables
     return found
