@@ -63,6 +63,11 @@ class Plan:
         return not (self.tensors.whole and self.losses.whole)
 
 
+def on_accelerator() -> bool:
+    """Whether steps may still run when their call has returned."""
+    return bool(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))
+
+
 class DeviceSide:
     """Variables shared by all plans of a recorder, and the ops that write to them.
 

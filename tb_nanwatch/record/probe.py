@@ -71,6 +71,7 @@ class Launched:
     clock: Any
     rows: Any
     kinds: Any
+    stats: Any  # only where it is read later: the next call writes over them
     squares: Any
     statistics: Any
     updates: Any
@@ -99,6 +100,7 @@ class Probe:
         self._calls = 0
         self._every = device.options.every
         self._metrics_finite = True
+        self._stats: Any = None  # of the newest arrival
 
     def watch(self, weights: Sequence[NamedVariable], metrics: Sequence[NamedVariable]) -> None:
         """What to read from now on."""
@@ -122,6 +124,7 @@ class Probe:
             self._read(self._device.clock),
             None if plan is None else self._read(plan.rows),
             None if plan is None else self._read(plan.kinds),
+            None if plan is None or self._on_cpu else self._read(plan.stats),
             squares,
             statistics,
             updates,
@@ -134,6 +137,7 @@ class Probe:
     def arrive(self, launched: Launched) -> list[Reading]:
         """One Reading for each step of the call, oldest first."""
         plan, slots, clock = launched.plan, self._device.slots, int(launched.clock)
+        self._stats = launched.stats
         iterations = -1 if launched.iterations is None else int(np.asarray(launched.iterations))
         new = min(clock - self._clock, slots)
         self._clock = clock
@@ -163,8 +167,9 @@ class Probe:
         return [_folded(r) for r in readings] if plan is not None and plan.folded else readings
 
     def statistics(self, plan: Plan, clock: int) -> NDArray[np.float64]:
-        """float64[m, COLUMNS] of the step's tensors."""
-        written = np.array(in_place(plan.stats)[clock % self._device.slots])
+        """float64[m, COLUMNS] of the tensors of a step that arrived last."""
+        stats = in_place(plan.stats) if self._stats is None else np.asarray(self._stats)
+        written = np.array(stats[clock % self._device.slots])
         return plan.tensors.statistics(written) if plan.folded else written
 
     def _read(self, value: Any) -> Any:

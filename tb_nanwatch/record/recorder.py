@@ -18,7 +18,7 @@ import tensorflow as tf
 from tb_nanwatch.format.records import Incident
 from tb_nanwatch.record import distribution, hooks
 from tb_nanwatch.record.collect import Collector, collecting, paused
-from tb_nanwatch.record.device import DeviceSide, Plan
+from tb_nanwatch.record.device import DeviceSide, Plan, on_accelerator
 from tb_nanwatch.record.fusion import in_xla
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.options import Options
@@ -66,7 +66,7 @@ class Recorder(Recording):
         self.rewind = Rewind(self._say, options, state) if options.replay and alone else None
         self._capsules = Capsules(Path(logdir), entry_point, names, options.disk_megabytes << 20)
         self._device = DeviceSide(options, slots)
-        self._asynchronous = bool(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("TPU"))
+        self._asynchronous = on_accelerator()
         self._probe = Probe(self._device, self._weights, names.metrics, scalars, on_cpu=not self._asynchronous)
         self._watching = len(self._weights) + len(names.metrics)
         self._pending: Launched | None = None

@@ -97,13 +97,15 @@ class Recording:
         self._writer.event(Note(self._rows.next_step, kind, text))
 
     def flush(self) -> None:
-        """Hand all that is gathered to the disk."""
+        """Hand all that is gathered to the disk. Raises NonFiniteError as a step does, of one that was on its way."""
         if self._closed or os.getpid() != self._pid:
             return
+        before = self._incidents.bad_steps
         with self._lock, self.guard.contained("writing steps"):
             self._drain_pending()
             self._rows.flush()
             self._writer.flush()
+        self._act(before)
 
     def close(self) -> None:
         """Write what is left and end. Harmless the second time, in a forked child, and after a failure."""

@@ -196,7 +196,10 @@ class StepRows:
         # overflow are flagged too: counting finds them finite, so that they are counted at every step.
         if len(weights) and flagged and (reading.weight_statistics is not None or flagged != self._weights_bad):
             stats = self._probe.weights.exact_statistics()
-            counts |= _correct(codes[measured:], stats, weights)
+            chosen = np.array(sorted(flagged))  # the others may have turned since, where the host reads a call later
+            corrected = codes[measured + chosen]
+            counts |= _correct(corrected, stats[chosen], weights[chosen])
+            codes[measured + chosen] = corrected
             self._full(step, weights, stats)
         elif len(weights) and reading.weight_statistics is not None:
             self._full(step, weights, reading.weight_statistics)
