@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from tb_nanwatch.format import metadata
-from tb_nanwatch.format.records import Closed, Incident, RunHeader, StepBlock
+from tb_nanwatch.format.records import Closed, Incident, Record, RunHeader, StepBlock
 from tb_nanwatch.record.thinning import read_records
 
 JOB_STARTS_WITHIN: Final = 600.0  # seconds from the first worker of a job to the last
@@ -56,7 +58,7 @@ def read(logdir: Path, worker: int | None = None) -> History:
     for path in newest.values():
         header, closed, last, incident = None, False, -1, -1
         mine: list[StepBlock] = []
-        for _, _, record in read_records(path):
+        for record in _records(path):
             if isinstance(record, RunHeader):
                 header = record
             elif isinstance(record, StepBlock):
@@ -85,6 +87,12 @@ def read(logdir: Path, worker: int | None = None) -> History:
         live,
         same,
     )
+
+
+def _records(path: Path) -> Iterator[Record]:
+    with contextlib.suppress(OSError):  # a folder, a link to nowhere, somebody else's: none of our past
+        for _, _, record in read_records(path):
+            yield record
 
 
 def _is_fellow(header: RunHeader, worker: int) -> bool:

@@ -34,7 +34,8 @@ class Incidents:
 
     action: str = "record"
     first_id: int = 0
-    weights_bad: bool = False  # before the first step
+    weights_bad: frozenset[str] = frozenset()  # names, before the first step
+    benign: judge.Benign = field(default_factory=judge.Benign)
     current: Incident | None = None
     newest: Incident | None = None
     bad_steps: int = 0  # of all incidents
@@ -44,7 +45,6 @@ class Incidents:
     _finite: int = 0
     _last_bad: int = -1
     _known: set[str] = field(default_factory=set)
-    _benign: judge.Benign = field(default_factory=judge.Benign)
     _skips: int = 0
     _metrics_bad: bool = False
 
@@ -52,13 +52,13 @@ class Incidents:
         """Take in the next step; what has to be written because of it."""
         state = self._without_old_metrics(state)
         state = replace(state, weights_bad_before=self.weights_bad)
-        self.weights_bad = not state.weights_finite
-        benign = frozenset(self._benign.tags)
+        self.weights_bad = frozenset(b.info.name for b in state.bad if b.info.kind == "weight")
+        benign = frozenset(self.benign.tags)
         self._skips = self._skips + 1 if state.skipped(benign) else 0
         damaged = state.damaged(benign) or self._skips >= SKIPS_ARE_TROUBLE
         if damaged:
             return self._damaged(state, benign)
-        self._benign.learn(state)
+        self.benign.learn(state)
         return self._finite_step(state)
 
     def improve(self, number: int, origin: Origin | None, replay_json: str, capsule: str = "") -> Incident:

@@ -49,7 +49,7 @@ class StepState:
     bad: tuple[Bad, ...] = ()
     scaled: bool = False
     finite_gradients: frozenset[str] = frozenset()
-    weights_bad_before: bool = False
+    weights_bad_before: frozenset[str] = frozenset()  # names
 
     def kinds(self) -> set[str]:
         return {b.info.kind for b in self.bad}
@@ -74,7 +74,7 @@ class StepState:
 
 @dataclass
 class Benign:
-    """Tags that may hold non-finite values: they did while everything that matters was finite."""
+    """Tags that may hold non-finite values: they did while all that matters was finite, or from the beginning."""
 
     tags: set[str] = field(default_factory=set)
 
@@ -95,12 +95,11 @@ def in_order(bad: Iterable[Bad]) -> list[Bad]:
 def origin(state: StepState, benign: frozenset[str]) -> Origin:
     """The origin at the precision of a layer. `state` must be damaged."""
     ordered = [b for b in in_order(state.bad) if b.info.tag not in benign] or in_order(state.bad)
-    first = ordered[0]
-    if state.weights_bad_before:  # nothing of this step made it
-        first = next((b for b in ordered if b.info.kind == "weight"), first)
+    old = [b for b in ordered if b.info.kind == "weight" and b.info.name in state.weights_bad_before]
+    first = old[0] if old else ordered[0]  # nothing of this step made what was bad before
     phase = _PHASE_OF.get(first.info.kind, "loss")
     precision = "layer"
-    if phase == "weights" and not state.weights_bad_before:
+    if phase == "weights" and not old:
         # The optimizer made it if it was given a finite gradient; a gradient that nobody read likely was not.
         phase = "update" if first.info.name in state.finite_gradients else "backward"
         precision = "layer" if phase == "update" else "step"

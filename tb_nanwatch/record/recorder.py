@@ -70,8 +70,9 @@ class Recorder(Recording):
         self._probe = Probe(self._device, self._weights, names.metrics, scalars, on_cpu=not self._asynchronous)
         self._watching = len(self._weights) + len(names.metrics)
         self._pending: Launched | None = None
-        poisoned = any(not tf.reduce_all(tf.math.is_finite(v.variable)) for v in self._weights)
-        self._start(self._probe, poisoned, scalars.current_loss_scale())
+        bad = [v for v in self._weights if not tf.reduce_all(tf.math.is_finite(v.variable))]
+        holding_nan = {v.name: bool(tf.reduce_any(tf.math.is_nan(v.variable))) for v in bad}
+        self._start(self._probe, holding_nan, scalars.current_loss_scale())
         if unsupported:
             self.guard.disable(unsupported)
         _open.add(self)

@@ -10,7 +10,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tb_nanwatch.format.records import Incident, Note, RunHeader, TensorInfo
 from tb_nanwatch.record import history
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.incidents import Change, Incidents
+from tb_nanwatch.record.judge import Benign
 from tb_nanwatch.record.naming import NamedVariable
 from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.probe import Reading
@@ -75,9 +76,19 @@ class Recording:
                 f"the logdir {os.fspath(logdir)!r} cannot be written: {error.strerror or error}"
             ) from error
 
-    def _start(self, statistics: Statistics, weights_bad: bool, loss_scale: float = float("nan")) -> None:
-        """Be ready for the first step. `weights_bad`: some weight is not finite before it."""
-        self._incidents = Incidents(self.options.on_nonfinite, self._past.next_incident, weights_bad=weights_bad)
+    def _start(self, statistics: Statistics, bad: Mapping[str, bool], loss_scale: float = float("nan")) -> None:
+        """Be ready for the first step. `bad`: names of weights that are not finite before it, to whether they hold NaN.
+
+        Infinities that nobody trains are there on purpose: a mask, the best loss so far.
+        """
+        trained = {v.name for v in self._weights if v.trainable}
+        purpose = {name for name, nan in bad.items() if not nan and name not in trained}
+        self._incidents = Incidents(
+            self.options.on_nonfinite,
+            self._past.next_incident,
+            frozenset(bad) - purpose,
+            Benign({f"weight/{name}" for name in purpose}),
+        )
         self._rows = StepRows(self._writer, statistics, self._weight_infos, loss_scale, self.first_step)
         self._say_where_it_starts()
 

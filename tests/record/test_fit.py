@@ -20,6 +20,7 @@ import tensorflow as tf
 from recorded import data, incidents, mlp, only_run, values
 
 import tb_nanwatch as nanwatch
+from tb_nanwatch.store.catalog import Catalog
 
 
 def fit(model: Any, *callbacks: Any, samples: int = 64, **more: Any) -> Any:
@@ -148,6 +149,51 @@ def test_a_second_process_is_a_restart(tmp_path: Path) -> None:
     assert [(a.first_step, a.last_step, a.ended) for a in run.attempts] == [(0, 3, True), (4, 7, True), (6, 9, True)]
     assert [(n.step, n.kind) for n in run.notes] == [(4, "restart"), (6, "restart")]
     assert len({a.header.pid for a in run.attempts}) == 3
+
+
+LIVE = """
+import sys
+import tensorflow as tf
+import tb_nanwatch
+
+v = tf.Variable([1.0], name="v")
+step = tb_nanwatch.watch(lambda x: v.assign_add(x), sys.argv[1], variables=[v])
+step(tf.constant([1.0]))
+print("ready", flush=True)
+sys.stdin.readline()
+step(tf.constant([1.0]))
+"""
+
+
+def test_another_live_process_on_the_same_logdir(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", LIVE, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "ready\n"
+    fit(mlp(), nanwatch.NanWatch(tmp_path))
+    other.communicate("go on\n", timeout=60)
+    assert other.returncode == 0
+    said = f"process {other.pid} seems to be writing to this logdir too; this recorder is an attempt of its own"
+    assert said in capsys.readouterr().out
+    run = only_run(tmp_path)
+    assert said in {note.text for note in run.notes}
+    assert len(run.attempts) == 2
+    assert run.attempts[0].last_step == 1
+
+
+def test_whatever_lies_in_a_logdir(tmp_path: Path) -> None:
+    """Files that are no event files, or damaged ones, do not keep a recorder from beginning."""
+    name = "events.out.tfevents.1700000000.host.1.abcdabcd.00000.nanwatch"
+    (tmp_path / name).mkdir()
+    (tmp_path / name.replace("abcdabcd", "aaaaaaaa")).write_bytes(b"")
+    (tmp_path / name.replace("abcdabcd", "bbbbbbbb")).write_bytes(np.random.default_rng(1).bytes(5000))
+    (tmp_path / "events.out.tfevents.nanwatch").write_bytes(b"\x10" + bytes(100))
+    (tmp_path / name.replace("abcdabcd", "cccccccc")).symlink_to(tmp_path / "nowhere")
+    fit(mlp(), nanwatch.NanWatch(tmp_path))
+    catalog = Catalog(tmp_path)
+    catalog.refresh()
+    assert sum(run.steps for run in catalog.runs().values()) == 8
 
 
 # ---------------------------------------------------------------- only training steps count

@@ -22,6 +22,7 @@ INFOS = {
         TensorInfo(7, "gradient", "second/kernel", "second", "Dense", order=2001),
         TensorInfo(8, "weight", "first/kernel", "first", "Dense", order=1002, trainable=True),
         TensorInfo(9, "metric", "metrics"),
+        TensorInfo(10, "weight", "second/kernel", "second", "Dense", order=2002, trainable=True),
     )
 }
 GRADIENTS = frozenset({"first/kernel", "second/kernel"})
@@ -149,11 +150,18 @@ def test_a_weight_whose_gradient_nobody_read_is_not_blamed_on_the_optimizer() ->
 
 
 def test_weights_that_were_bad_before_watching() -> None:
-    run = Following(weights_bad=True)
-    (opened,) = run("activation/first/output", "loss/loss", "weight/first/kernel")
+    run = Following(weights_bad=frozenset({"second/kernel"}))
+    (opened,) = run("activation/first/output", "loss/loss", "weight/first/kernel", "weight/second/kernel")
     assert opened.incident.origin.phase == "weights"
-    assert opened.incident.origin.tensor == "first/kernel"
+    assert opened.incident.origin.tensor == "second/kernel"
     assert opened.incident.last_finite_step is None
+
+
+def test_weights_that_were_repaired_before_the_first_step() -> None:
+    run = Following(weights_bad=frozenset({"second/kernel"}))
+    assert run() == []
+    (opened,) = run("weight/first/kernel", finite_gradients=GRADIENTS)
+    assert opened.incident.origin.phase == "update"
 
 
 def test_metrics_that_stay_bad_do_not_open_another_incident() -> None:

@@ -178,17 +178,42 @@ def test_record_and_skip_in_a_custom_loop(style: str, tmp_path: Path) -> None:
         assert [(i.first_step, i.origin.tensor) for i in only_run(tmp_path / name).incidents] == [(BAD, "x")]
 
 
-def test_weights_that_are_bad_before_the_first_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_weights_that_are_bad_before_the_first_step(bad: float, tmp_path: Path) -> None:
     model = mlp()
-    kernel = model.get_layer("first").kernel
+    kernel = model.get_layer("second").kernel
     values = kernel.numpy()
-    values[0, 0] = np.inf
+    values[0, 0] = bad
     kernel.assign(values)
     x, y = data()
     model.fit(x, y, batch_size=8, verbose=0, callbacks=[nanwatch.NanWatch(tmp_path)])
     (incident,) = only_run(tmp_path).incidents
-    assert (incident.first_step, incident.origin.phase, incident.origin.tensor) == (0, "weights", "first/kernel")
+    assert (incident.first_step, incident.origin.phase, incident.origin.tensor) == (0, "weights", "second/kernel")
     assert incident.last_finite_step is None
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_infinities_that_nobody_trains_are_on_purpose(value: float, tmp_path: Path) -> None:
+    class Module(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.v = tf.Variable([1.0])
+            self.best_loss = tf.Variable(value, trainable=False)
+
+    module = Module()
+
+    @tf.function
+    def train(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(module.v * x)
+        module.v.assign_sub(0.01 * tape.gradient(loss, module.v))
+        return loss
+
+    with nanwatch.watch(train, tmp_path, model=module) as step:
+        for _ in range(3):
+            step(tf.ones([1]))
+    run = only_run(tmp_path)
+    assert [i.origin.phase for i in run.incidents] == (["weights"] if np.isnan(value) else [])
 
 
 def test_a_flash_recovers_after_ten_finite_steps(tmp_path: Path) -> None:

@@ -41,14 +41,16 @@ class GraphRecorder(Recording):
         self._read = GraphWeights([number for number, v in enumerate(graph.weights) if v.trainable])
         with self._reading(reads):
             squares, iterations = _now(self._read)
-            finite = bool(np.isfinite(squares).all()) or not _counts(self._read.exact_statistics()).any()
+            counts = np.zeros((len(squares), 3))
+            if not np.isfinite(squares).all():
+                counts = _counts(self._read.exact_statistics())
         super().__init__(logdir, options, entry_point, graph.weights, iterations)
         self._probe = GraphProbe(self._read, options.every)
         self._plans: dict[Layout, Plan] = {}
         self.memory: Memory | None = None
         self._replayed = 0
         self._tensors.layer_order.update({layer: number for number, layer in enumerate(graph.layers)})
-        self._start(self._probe, weights_bad=not finite)
+        self._start(self._probe, {v.name: c[0] > 0 for v, c in zip(graph.weights, counts, strict=True) if c.any()})
         if options.replay:
             self.memory = Memory(options.replay_megabytes << 20, self._too_large)
         if not graph.gauges.losses:
