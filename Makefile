@@ -61,6 +61,8 @@ demo: demo-logs
 $(VENV)/.tested: setup.py $(VENV)/.installed
 	@echo "Installing what the tests need"
 	@$(PIP) install --editable '.[test,remote]'
+	@# Keras 2 of TensorFlow's own version; its wheel asks for the large TensorFlow where the small one does.
+	@$(PIP) install --no-deps "tf_keras~=$$($(PY) -c 'import tensorflow as tf; print(tf.__version__.rpartition(".")[0])').0"
 	@touch $@
 
 test: lint types unit frontend bundle e2e

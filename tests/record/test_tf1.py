@@ -380,7 +380,7 @@ def test_bad_weights_before_the_first_step(tmp_path: Path) -> None:
         nanwatch.watch_session(sess, tmp_path, loss=program.loss)
         sess.run(program.train_op, program.feed(x, y))
         sess.close()
-    assert incidents(only_run(tmp_path)) == [(0, "weights", "hidden/w")]
+    assert incidents(only_run(tmp_path)) == [(0, "weights", "out/w")]
 
 
 # ---------------------------------------------------------------- use
