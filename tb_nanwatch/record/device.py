@@ -167,7 +167,7 @@ class DeviceSide:
         trouble = found | ~closer | ~tf.reduce_all(tf.math.is_finite(row[len(tensors) :]))
         self.streak.assign(tf.where(suspect & trouble, streak + 1, tf.zeros_like(streak)))
         self.which.assign(plan.index)
-        self.clock.assign(clock + 1)
+        self.clock.assign_add(1)  # in one go: another thread's step may have come in between
 
     def write_eagerly(self, plan: Plan, tensors: Sequence[Any], losses: Sequence[Any]) -> None:
         """The same for a step that ran eagerly: one call of a compiled function."""
