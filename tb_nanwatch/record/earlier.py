@@ -6,14 +6,20 @@ ends in a goodbye or its process is gone.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import socket
+import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Final
 
 from tb_nanwatch.format import metadata
 from tb_nanwatch.format.records import Closed, Incident, RunHeader
-from tb_nanwatch.record.thinning import protected_by, read_records
+from tb_nanwatch.record.thinning import UNFINISHED, protected_by, read_records
+
+ABANDONED: Final = 3600.0  # seconds; nothing that is being written takes so long
 
 
 class EarlierFiles:
@@ -34,6 +40,13 @@ class EarlierFiles:
             except FileNotFoundError:
                 continue
         return found
+
+    def sweep(self) -> None:
+        """Remove what a recorder that was killed had begun beside the files and never renamed."""
+        for path in [*self._logdir.glob(f"{UNFINISHED}*"), *(self._logdir / metadata.CAPSULE_FOLDER).glob(".step_*")]:
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > ABANDONED:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def may_be_rewritten(self, path: Path) -> bool:
         """True if nobody appends to the file any more."""

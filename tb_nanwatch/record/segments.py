@@ -18,7 +18,7 @@ from typing import Final
 from tb_nanwatch.format import framing, metadata
 from tb_nanwatch.format.records import Incident, Record, RunHeader, StepBlock, TensorInfo
 from tb_nanwatch.record.earlier import EarlierFiles
-from tb_nanwatch.record.thinning import Thinner, protected_by
+from tb_nanwatch.record.thinning import UNFINISHED, Thinner, protected_by
 
 PROTECTED_INCIDENTS: Final = 100  # that many incidents; a budget that must hold cannot protect any number
 SEGMENTS: Final = 16  # the budget is spent in about this many files
@@ -64,6 +64,7 @@ class Segments:
         data = metadata.wrap(record, step, time.time())
         if not self._begun:  # not when constructed: the training thread waits for that
             self._begun = True
+            self._earlier.sweep()
             self._keep_budget(max(self._segment_bytes, self._opening + len(data)))
         if isinstance(record, Incident) and record.capsule:  # it may just have taken its share of the disk
             self._keep_budget(max(self._segment_bytes, self._opening + len(data)))
@@ -139,8 +140,7 @@ class Segments:
             thinner = Thinner(list(self._protected.values()), self._newest, last)
         else:
             thinner = Thinner(self._earlier.protected(path), None, last)
-        # Every reader takes a name with "tfevents" in it for an event file: half a file must not have one.
-        thinner.rewrite(path, path.with_name(f".nanwatch-thinning-{self._header.writer_id}"))
+        thinner.rewrite(path, path.with_name(f"{UNFINISHED}{self._header.writer_id}"))
 
 
 def _safe(name: str) -> str:

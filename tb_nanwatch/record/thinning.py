@@ -25,6 +25,8 @@ from tb_nanwatch.format.records import FullBlock, Incident, Record, StepBlock
 
 PROTECTED_STEPS: Final = 256  # kept whole before every incident
 THINNING: Final = 4
+# Every reader takes a name with "tfevents" in it for an event file: half a file must not have one.
+UNFINISHED: Final = ".nanwatch-thinning-"
 
 
 def protected_by(incident: Incident) -> tuple[int, int]:

@@ -278,6 +278,18 @@ def test_what_earlier_recorders_left_counts_and_fades_too(tmp_path: Path) -> Non
     assert left[0] < 60_000
 
 
+def test_what_a_killed_recorder_left_half_done_goes(tmp_path: Path) -> None:
+    old, new = tmp_path / ".nanwatch-thinning-dead", tmp_path / ".nanwatch-thinning-live"
+    capsule = tmp_path / "plugins/nanwatch/.step_3.123"
+    capsule.mkdir(parents=True)
+    for path in (old, new, capsule / "batch.npz"):
+        path.write_bytes(b"half")
+    for path in (old, capsule):
+        os.utime(path, (1e9, 1e9))
+    fill(tmp_path, 1 << 20, 1)
+    assert (old.exists(), new.exists(), capsule.exists()) == (False, True, False)
+
+
 def test_thinning_passes_over_a_damaged_record(tmp_path: Path) -> None:
     segments, _ = fill(tmp_path, 1 << 20, 30_000)
     path = min(tmp_path.iterdir())
