@@ -286,7 +286,7 @@ def test_what_a_killed_recorder_left_half_done_goes(tmp_path: Path) -> None:
         path.write_bytes(b"half")
     for path in (old, capsule):
         os.utime(path, (1e9, 1e9))
-    fill(tmp_path, 1 << 20, 1)
+    Segments(tmp_path, RunHeader("w", wall_time=1e9, pid=1), 1 << 20).append(INFOS, 0)
     assert (old.exists(), new.exists(), capsule.exists()) == (False, True, False)
 
 
