@@ -135,6 +135,7 @@ def _read_tensor(message: Any) -> TensorInfo:
         shape=None if message.unknown_rank else tuple(message.shape),
         order=message.order,
         trainable=message.trainable,
+        activation=message.activation,
     )
 
 

@@ -78,7 +78,7 @@ class TensorTable(_message.Message):
     def __init__(self, tensors: _Optional[_Iterable[_Union[TensorInfo, _Mapping]]] = ...) -> None: ...
 
 class TensorInfo(_message.Message):
-    __slots__ = ("id", "kind", "name", "layer", "layer_class", "dtype", "shape", "unknown_rank", "order", "trainable")
+    __slots__ = ("id", "kind", "name", "layer", "layer_class", "dtype", "shape", "unknown_rank", "order", "trainable", "activation")
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class TensorInfo(_message.Message):
     UNKNOWN_RANK_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
     TRAINABLE_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATION_FIELD_NUMBER: _ClassVar[int]
     id: int
     kind: str
     name: str
@@ -99,7 +100,8 @@ class TensorInfo(_message.Message):
     unknown_rank: bool
     order: int
     trainable: bool
-    def __init__(self, id: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., layer: _Optional[str] = ..., layer_class: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., unknown_rank: bool = ..., order: _Optional[int] = ..., trainable: bool = ...) -> None: ...
+    activation: str
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., layer: _Optional[str] = ..., layer_class: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., unknown_rank: bool = ..., order: _Optional[int] = ..., trainable: bool = ..., activation: _Optional[str] = ...) -> None: ...
 
 class StepBlock(_message.Message):
     __slots__ = ("step_deltas", "wall_times", "iterations", "norm_ids", "norms", "norm_low", "norm_high", "norm_state", "scalar_ids", "scalars", "stride", "steps")

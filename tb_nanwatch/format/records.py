@@ -52,6 +52,7 @@ class TensorInfo:
     shape: tuple[int, ...] | None = None
     order: int = 0
     trainable: bool = False
+    activation: str = ""  # of an output: the function that its layer ends with, such as "relu"; empty where not known
 
     @property
     def tag(self) -> str:

@@ -127,6 +127,7 @@ class NanWatch(keras.callbacks.Callback):
 
         def watched_function(iterator: Any) -> Any:
             try:
+                recorder.begin()
                 data = None
                 if recorder.rewind is not None and recorder.rewind.on and batches.can_be_kept(iterator):
                     data = next(iterator, None)
@@ -137,7 +138,8 @@ class NanWatch(keras.callbacks.Callback):
                     logs = function(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):  # the end of an epoch
                 raise
-            except BaseException:
+            except BaseException as error:
+                recorder.failed(error)
                 self._uninstall()
                 raise
             try:

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+#: Layers that are activations.
+_ACTIVATIONS: Final = {
+    "ELU": "elu",
+    "LeakyReLU": "leaky_relu",
+    "PReLU": "prelu",
+    "ReLU": "relu",
+    "Softmax": "softmax",
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,7 @@ class Names:
         self.variables: list[NamedVariable] = []
         self.metrics: list[NamedVariable] = []
         self._layers: dict[int, tuple[str, str]] = {}  # id(layer) -> path, class
+        self._activations: dict[str, str] = {}  # by path
         self._kept: list[Any] = []  # ids stay valid while the objects live
         self._models: list[tuple[Any, str]] = []  # with their prefixes
         self._modules: list[tuple[Any, str]] = []
@@ -62,6 +72,10 @@ class Names:
 
     def __bool__(self) -> bool:
         return bool(self._layers)
+
+    def activation(self, path: str) -> str:
+        """The function that a Keras layer ends with, "relu"; empty where it has none or is the user's own."""
+        return self._activations.get(path.partition(":")[0], "")
 
     # ------------------------------------------------------------ learning names
 
@@ -133,6 +147,7 @@ class Names:
 
     def _know(self, layer: Any, path: str) -> None:
         self._layers[id(layer)] = (path, type(layer).__name__)
+        self._activations[path] = activation_of(layer)
         self._kept.append(layer)
 
     def _add_variable(self, variable: Any, layer: str, layer_class: str, name: str) -> None:
@@ -153,6 +168,20 @@ class Names:
             unique = f"{name}_{number}"
         self._taken.add(unique)
         return unique
+
+
+def activation_of(layer: Any) -> str:
+    """The function that a layer of Keras itself ends with; a user's own layer may do anything with its activation."""
+    cls = type(layer)
+    if not cls.__module__.startswith(("keras.", "tf_keras.")):
+        return ""
+    if cls.__name__ in _ACTIVATIONS:
+        return _ACTIVATIONS[cls.__name__]
+    function = getattr(layer, "activation", None)
+    if function is None or isinstance(function, str):
+        return function or ""
+    name = str(getattr(function, "__name__", type(function).__name__))
+    return _ACTIVATIONS.get(name, name)
 
 
 def raw_variable(variable: Any) -> Any:

@@ -108,6 +108,11 @@ class Probe:
         self._count = len(weights)
         self._metrics = [named.variable for named in metrics]
 
+    def remember(self) -> None:
+        """Keep the weights, from which the update of the next step is measured, where calls are steps."""
+        if self._device.slots == 1 and self._count:
+            self.weights.remember()
+
     def launch(self, plan: Plan | None) -> Launched:
         """Start reading; `arrive` turns the result into Readings. On an accelerator this does not wait."""
         squares = statistics = updates = None
@@ -117,7 +122,7 @@ class Probe:
             if full:
                 statistics, updates = self.weights.statistics(squares), self.weights.updates()
             if (self._calls + 1) % self._every == 0:
-                self.weights.remember()
+                self.remember()
         self._calls += 1
         return Launched(
             plan,

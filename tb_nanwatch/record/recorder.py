@@ -62,6 +62,7 @@ class Recorder(Recording):
         self._scalars = scalars
         self._around_replicas: Collector | None = None
         self._calls = 0
+        self._begun = False
         alone = slots == 1 and worker is None  # workers of a job would have to replay together
         self.rewind = Rewind(self._say, options, state) if options.replay and alone else None
         self._capsules = Capsules(Path(logdir), entry_point, names, options.disk_megabytes << 20)
@@ -101,6 +102,13 @@ class Recorder(Recording):
                 with tf.device(None):
                     self._finish(whole)
         return outputs
+
+    def begin(self) -> None:
+        """Called before every call; keeps the weights before the first, so that its update is measured too."""
+        if not self._begun and not self.idle:
+            self._begun = True
+            with self._lock, self.guard.contained("keeping the weights before the first step"), paused():
+                self._probe.remember()
 
     def before_call(self, data: Any, names: list[str] | None) -> None:
         """Keep what a replay of the coming call needs."""
@@ -147,8 +155,9 @@ class Recorder(Recording):
             for layer, number in part.layer_order.items():
                 self._tensors.layer_order.setdefault(layer, number)
             for number, s in enumerate(part.readable()):
+                ends = self.names.activation(s.layer) if s.kind == "activation" else ""
                 info = self._tensors.register(
-                    s.kind, s.name, s.layer, s.layer_class, s.tensor.dtype.name, s.shape, number
+                    s.kind, s.name, s.layer, s.layer_class, s.tensor.dtype.name, s.shape, number, activation=ends
                 )
                 seen.append(tf.convert_to_tensor(s.tensor))
                 ids.append((info.id, replica))

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tb_nanwatch.errors import NonFiniteError, UsageError
+from tb_nanwatch.errors import NanWatchError, NonFiniteError, UsageError
 from tb_nanwatch.format.records import Incident, Note, RunHeader, TensorInfo
-from tb_nanwatch.record import history
+from tb_nanwatch.record import failure, history
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.incidents import Change, Incidents
 from tb_nanwatch.record.judge import Benign
@@ -57,6 +57,7 @@ class Recording:
         self._lock = threading.RLock()  # a step may be called from several threads; a signal handler may close
         self._pid = os.getpid()
         self._closed = False
+        self._raised = 0
         self._tensors = Tensors()
         self._weights = [v for v in weights if options.wants(v.name, v.layer)]
         path = Path(logdir)
@@ -106,6 +107,18 @@ class Recording:
 
     def note(self, kind: str, text: str) -> None:
         self._writer.event(Note(self._rows.next_step, kind, text))
+
+    def failed(self, error: BaseException) -> None:
+        """A step raised: note what, so that a run which ends by it can say why. An interrupt is no failure."""
+        if self.idle or not isinstance(error, Exception) or isinstance(error, NanWatchError):
+            return
+        with self._lock, self.guard.contained("noting the error of a step"):
+            text = failure.told(error)
+            if text and self._raised < failure.MOST:
+                self._raised += 1
+                self._drain_pending()
+                self._rows.flush()
+                self._writer.event(Note(self._rows.next_step, "raised", text), durable=True)
 
     def flush(self) -> None:
         """Hand all that is gathered to the disk. Raises NonFiniteError as a step does, of one that was on its way."""

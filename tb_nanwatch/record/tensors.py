@@ -28,12 +28,14 @@ class Tensors:
         shape: tuple[int, ...] | None,
         number: int,
         trainable: bool = False,
+        activation: str = "",
     ) -> TensorInfo:
         """The info of a tensor, made at the first call; `number` orders those of one layer."""
         key = (kind, name)
         if key not in self._by_name:
             order = self._place(layer) * ORDER_STRIDE + number % ORDER_STRIDE
-            info = TensorInfo(len(self._by_name) + 1, kind, name, layer, layer_class, dtype, shape, order, trainable)
+            new = len(self._by_name) + 1
+            info = TensorInfo(new, kind, name, layer, layer_class, dtype, shape, order, trainable, activation)
             self._by_name[key] = self.by_id[info.id] = info
         return self._by_name[key]
 

@@ -114,11 +114,16 @@ class WatchedStep:
             )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._recorder.begin()
         self._recorder.before_call((args, kwargs), self._argument_names(args, kwargs))
-        if self._inside:
-            result = self._step(*args, **kwargs)
-        else:
-            result = self._run_inside(self._step, args, kwargs)
+        try:
+            if self._inside:
+                result = self._step(*args, **kwargs)
+            else:
+                result = self._run_inside(self._step, args, kwargs)
+        except Exception as error:
+            self._recorder.failed(error)
+            raise
         self._recorder.after_call()
         return result
 

@@ -37,6 +37,7 @@ from tb_nanwatch.format.records import (
 )
 
 FOLDER = Path(__file__).parent / f"v{FORMAT_VERSION}"
+LATER = frozenset({"activation"})  # fields that came after the golden files of their version
 BEGAN = 1_800_000_000.0
 
 TENSORS = (
@@ -130,9 +131,10 @@ RUN = ("header", "tensors", "steps", "full", "counts", "incident", "note", "clos
 
 
 def plain(value: Any) -> Any:
-    """A record as strict JSON: arrays as lists, non-finite numbers as strings."""
+    """A record as strict JSON: arrays as lists, non-finite numbers as strings; of LATER what is set."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        known = [f for f in fields(value) if f.name not in LATER or getattr(value, f.name) != f.default]
+        return {f.name: plain(getattr(value, f.name)) for f in known}
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, Mapping):

@@ -81,7 +81,7 @@ def test_updates_at_full_steps(tmp_path: Path) -> None:
     run = only_run(tmp_path)
     for name in WEIGHTS:
         found = values(run, f"update/{name}")
-        assert sorted(found) == [5, 10, 15, 20]
+        assert sorted(found) == [0, 5, 10, 15, 20]
         check_norms(run, steps, [f"update/{name}"], every=10)
         ratio = values(run, f"update/{name}", "update_ratio")
         expected = {n: found[n] / values(run, f"weight/{name}")[n] for n in found}
@@ -202,3 +202,10 @@ def test_include_exclude_and_no_activations(tmp_path: Path) -> None:
     assert excluded == ["first/bias", "second/bias", "last/bias"]
     assert only_run(tmp_path / "plain").kind("activation") == ()
     assert len(only_run(tmp_path / "plain").kind("gradient")) == 6
+
+
+def test_the_function_that_a_layer_ends_with(tmp_path: Path) -> None:
+    x, y = data()
+    watched(tmp_path, x, y)
+    ends = {info.name: info.activation for info in only_run(tmp_path).tensors if info.activation}
+    assert ends == {"first/output": "relu", "second/output": "tanh", "last/output": "linear"}

@@ -34,6 +34,19 @@ _BEHIND: Final = frozenset(
         "Squeeze",
     ]
 )
+#: Those that are activations, as a Keras program calls them.
+_FUNCTIONS: Final = {
+    "Relu": "relu",
+    "Relu6": "relu6",
+    "Elu": "elu",
+    "Selu": "selu",
+    "LeakyRelu": "leaky_relu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "Softmax": "softmax",
+}
 _SUMS: Final = frozenset(["BiasAdd", "BiasAddV1", "Add", "AddV2"])
 _FEEDING: Final = ("IteratorGetNext", "OneShotIterator", "QueueDequeue", "ReaderRead")
 
@@ -111,6 +124,11 @@ def activations(losses: Sequence[Any], named: Sequence[NamedVariable]) -> list[S
                 met.add(end.name)
                 found.append((places.get(end.op, 0), Seen("activation", "", layer, "", end, shape_of(end))))
     return _named([seen for _, seen in sorted(found, key=lambda item: item[0])])
+
+
+def activation(seen: Seen) -> str:
+    """The function that an output comes out of: "relu", "sigmoid"; empty where that is none."""
+    return _FUNCTIONS.get(seen.tensor.op.type, "") if seen.kind == "activation" else ""
 
 
 def readable_here(tensor: Any) -> bool:

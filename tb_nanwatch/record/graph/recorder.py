@@ -18,7 +18,7 @@ from tb_nanwatch.errors import UsageError
 from tb_nanwatch.format.records import Incident
 from tb_nanwatch.record.device import Plan
 from tb_nanwatch.record.fold import Parts
-from tb_nanwatch.record.graph import replay
+from tb_nanwatch.record.graph import names, replay
 from tb_nanwatch.record.graph.memory import Fed, Memory
 from tb_nanwatch.record.graph.probe import GraphProbe, GraphWeights, Reads
 from tb_nanwatch.record.graph.watched import Layout, WatchedGraph, arrays_of, feeds_of
@@ -102,7 +102,9 @@ class GraphRecorder(Recording):
                 for number, t in enumerate(layout.fed)
             ]
             ids += [
-                self._tensors.register(s.kind, s.name, s.layer, "", s.tensor.dtype.name, s.shape, number).id
+                self._tensors.register(
+                    s.kind, s.name, s.layer, "", s.tensor.dtype.name, s.shape, number, activation=names.activation(s)
+                ).id
                 for pack in layout.packs
                 for number, s in enumerate(pack.members)
             ]
@@ -187,7 +189,9 @@ class GraphWatcher:
 def _now(weights: GraphWeights) -> tuple[Any, int]:
     """Squares and global step before the first step; none where a variable is not initialized yet."""
     try:
-        return weights.read(values=False)
+        now = weights.read(values=True)
+        weights.remember()  # from which the update of the first step is measured
+        return now
     except tf.errors.FailedPreconditionError:
         return np.zeros(0), -1
 

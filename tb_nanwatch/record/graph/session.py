@@ -72,7 +72,11 @@ class _SessionWatch:
         if pending is None:
             return self._run(fetches, feed_dict, options, run_metadata)
         both = {**(feed_dict or {}), **pending.feed_dict}
-        result, ours = self._run([fetches, pending.fetches], both, options, run_metadata)
+        try:
+            result, ours = self._run([fetches, pending.fetches], both, options, run_metadata)
+        except Exception as error:
+            pending.recorder.failed(error)
+            raise
         pending.after(ours)
         return result
 
