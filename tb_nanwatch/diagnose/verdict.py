@@ -14,6 +14,7 @@ from tb_nanwatch.format.records import Incident
 from tb_nanwatch.store.run import Run
 
 INCIDENTS_TOLD: Final = 3  # in full; the rest are in the table
+FORESEEN: Final = ("forecast",)  # rules whose first evidence is the news: when what will happen
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ def verdict(
         headline = "Nothing recorded yet"
         paragraphs = ["The recorder has announced this run but written no step."]
     elif findings:
-        places = list(dict.fromkeys(f"{_symptom(f)} ({words.printable(f.tensor)})" for f in findings))
+        urgent = sorted(findings, key=lambda finding: finding.rule not in FORESEEN)
+        places = list(dict.fromkeys(map(_in_short, urgent)))
         nothing = "No incident" if strays(run) else "No NaN or Inf"
         headline = f"{nothing} in {words.count(run.steps, 'step')}, but {words.listing(places, 2)}"
         paragraphs = _strays(run)
@@ -78,6 +80,13 @@ def _incident_headline(cases: Sequence[Case]) -> str:
 
 def _before(cases: Sequence[Case], incident: Incident) -> int:
     return sum(case.incident.recovered and case.incident.first_step < incident.first_step for case in cases)
+
+
+def _in_short(finding: Finding) -> str:
+    """What the headline says of a finding."""
+    if finding.rule in FORESEEN:
+        return finding.evidence[0]
+    return f"{_symptom(finding)} ({words.printable(finding.tensor)})"
 
 
 def _symptom(finding: Finding) -> str:

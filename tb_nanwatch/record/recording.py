@@ -193,6 +193,16 @@ class Recording:
             state = self._rows.add(reading, self.first_step, self._tensors.by_id, self._scaled)
             for change in self._incidents.follow(state):
                 self._tell(change)
+            self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Say once that an overflow is to come; while an incident lasts there is nothing to foresee."""
+        if self._incidents.current is not None:
+            self._rows.look_anew()
+            return
+        warning = self._rows.look_ahead()
+        if warning is not None and not self._worker:  # one of several workers speaks for all
+            self._say("forecast", warning)
 
     def _act(self, bad_steps_before: int) -> None:
         """What the user asked for when a step is bad. Raises NonFiniteError for on_nonfinite="raise"."""

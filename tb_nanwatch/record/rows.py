@@ -14,6 +14,7 @@ from tb_nanwatch.format.records import Counts, CountsRow, FullBlock, TensorInfo
 from tb_nanwatch.record.blocks import Rows
 from tb_nanwatch.record.device import ALL_GROUPS, CLOSE_LOOK, NOTHING, Plan
 from tb_nanwatch.record.judge import Bad, StepState
+from tb_nanwatch.record.lookout import Limits, Lookout
 from tb_nanwatch.record.probe import Reading
 from tb_nanwatch.record.weights import Weights
 from tb_nanwatch.record.writer import RunWriter
@@ -57,6 +58,8 @@ class StepRows:
         self._columns: Columns | None = None
         self._weights_bad: frozenset[int] = frozenset()  # their numbers
         self._metric = TensorInfo(METRICS, "metric", "metrics")
+        self._lookout = Lookout()
+        self._newest: _Kept | None = None
 
     # ------------------------------------------------------------ what there is
 
@@ -106,6 +109,20 @@ class StepRows:
         self._keep(step, reading, columns, norms, codes, values)
         return StepState(step, self._bad(reading, columns, codes, counts, values), scaled, columns.finite(codes))
 
+    def look_ahead(self) -> str | None:
+        """A warning, once, when the steps up to the newest one show that numbers will outgrow their dtype."""
+        kept, columns = self._newest, self._columns
+        if kept is None or columns is None:
+            return None
+        norms, losses = kept.norms, kept.scalars[: len(columns.losses)]
+        if columns.compiled and kept.codes is None:  # flags, not norms
+            norms = np.concatenate([np.full(len(columns.ids), np.nan), norms[len(columns.ids) :]])
+        return self._lookout.follow(kept.step, columns.limits, norms, kept.codes, losses)
+
+    def look_anew(self) -> None:
+        """Leave what came until now out of `look_ahead`."""
+        self._lookout.forget()
+
     def flush(self) -> None:
         """Hand what is gathered to the writer."""
         if not self._kept or self._columns is None:
@@ -149,7 +166,8 @@ class StepRows:
             self.flush()
         self._columns = columns
         scalars = np.array([*values, reading.learning_rate, reading.loss_scale])
-        self._kept.append(_Kept(step, time.time(), reading.iterations, norms, codes, scalars, reading.update_norms))
+        self._newest = _Kept(step, time.time(), reading.iterations, norms, codes, scalars, reading.update_norms)
+        self._kept.append(self._newest)
         if len(self._kept) >= BATCH:
             self.flush()
 
@@ -182,6 +200,7 @@ class StepRows:
             if scale > 0 and scale != 1:
                 stats[np.ix_(columns.gradients, [measures.NORM, measures.MAX_ABS, measures.MEAN])] /= scale
             members = _members(plan, reading.kind)
+            columns.limits.measured(members, stats[members, measures.MAX_ABS], stats[members, measures.NORM])
             if reading.kind == CLOSE_LOOK:
                 counts = _correct(codes[:measured], stats, columns.ids)
             else:  # of tensors known to be finite: of others XLA makes anything
@@ -202,6 +221,9 @@ class StepRows:
             codes[measured + chosen] = corrected
             self._full(step, weights, stats)
         elif len(weights) and reading.weight_statistics is not None:
+            now = reading.weight_statistics
+            places = np.arange(measured, measured + len(weights))
+            columns.limits.measured(places, now[:, measures.MAX_ABS], now[:, measures.NORM])
             self._full(step, weights, reading.weight_statistics)
         self._weights_bad = _flagged(codes[measured:])
         if counts:
@@ -237,6 +259,7 @@ class Columns:
     norm_ids: Any
     scalar_ids: Any
     no_updates: Any
+    limits: Limits
     tiny: Any  # bool[m + w], kept up to date: norms so small that their squares may underflow
     compiled: bool
 
@@ -254,6 +277,7 @@ class Columns:
             np.array([*ids, *(w.id for w in weights), *updates], np.int64),
             np.array([*losses, LEARNING_RATE, LOSS_SCALE], np.int64),
             np.zeros(len(updates), np.uint16),
+            Limits([*(infos[i] for i in ids), *weights], [infos[i] for i in losses]),
             np.zeros(len(ids) + len(weights), bool),
             plan is not None and plan.compiled,
         )

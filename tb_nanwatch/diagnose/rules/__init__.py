@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from tb_nanwatch.diagnose.rules.dead_relu import dead_relu
 from tb_nanwatch.diagnose.rules.finding import Finding
+from tb_nanwatch.diagnose.rules.forecast import forecast
 from tb_nanwatch.diagnose.rules.input_extreme_scale import input_extreme_scale
 from tb_nanwatch.diagnose.rules.saturated_activation import saturated_activation
 from tb_nanwatch.diagnose.rules.vanishing_gradient import vanishing_gradient
@@ -16,7 +17,7 @@ from tb_nanwatch.store.run import Run
 
 Rule = Callable[[Run], Iterable[Finding]]
 
-RULES: tuple[Rule, ...] = (vanishing_gradient, dead_relu, saturated_activation, input_extreme_scale)
+RULES: tuple[Rule, ...] = (vanishing_gradient, dead_relu, saturated_activation, input_extreme_scale, forecast)
 
 __all__ = ["RULES", "Finding", "Rule", "findings_of"]
 

@@ -1,0 +1,93 @@
+"""Steady growth: a straight line through the logarithms of the newest magnitudes, and whether it may be believed.
+
+What levels off, spikes or wanders is no steady growth, however large it becomes. Lines are tried from the longest
+stretch to the shortest: growth that began a few steps ago is seen as soon as it is beyond doubt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+LENGTHS: Final = (128, 96, 64, 48, 32, 24, 16, 12, 8, 7, 6, 5)  # of the stretches tried, in measured steps
+WINDOW: Final = LENGTHS[0]
+FEWEST_POINTS: Final = LENGTHS[-1]
+FEWEST_OCTAVES: Final = 3.0
+EVIDENCE: Final = 40.0  # octaves times points: five points must rise by 8 octaves, thirteen by 3
+STRAIGHT: Final = 0.95  # share of the variance that the line explains
+RECENT_SHARE: Final = 3  # the newest of so many parts of a stretch
+STILL: Final = 0.7  # of the whole stretch's slope, in its newest part: growth that levels off falls below
+
+
+@dataclass(frozen=True)
+class Doubling:
+    """Steady growth from `first_step` to `last_step`, where it still goes on.
+
+    rate: octaves (doublings) per step; octaves: risen between the two steps; level: log2 of the magnitude at the last.
+    """
+
+    first_step: int
+    last_step: int
+    rate: float
+    octaves: float
+    level: float
+
+    @property
+    def time(self) -> float:
+        """Steps in which the magnitude doubles."""
+        return 1.0 / self.rate
+
+    def words(self, grows: str = "grows", doubles: str = "doubles") -> str:
+        """How fast: "doubles every 3.2 steps" or "grows 8-fold at every step"; the verbs as the sentence needs."""
+        if self.rate < 1:
+            return f"{doubles} every {self.time:.2g} steps"
+        return f"{grows} {2.0 ** min(self.rate, 64.0):.2g}-fold at every step"
+
+
+def doubling(steps: NDArray[np.int64], values: NDArray[np.float64]) -> Doubling | None:
+    """The steady growth that `values` end with, None if there is none.
+
+    Args:
+        steps: int64[n], ascending.
+        values: float64[n], magnitudes; those that are zero or not finite are passed over.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        octaves = np.log2(np.abs(values))
+    usable = np.isfinite(octaves)
+    steps, octaves = steps[usable][-WINDOW:], octaves[usable][-WINDOW:]
+    for length in LENGTHS:
+        if length <= len(steps):
+            found = _steady(steps[-length:], octaves[-length:])
+            if found is not None:
+                return found
+    return None
+
+
+def _steady(steps: NDArray[np.int64], octaves: NDArray[np.float64]) -> Doubling | None:
+    count = len(steps)
+    span = int(steps[-1] - steps[0])
+    if octaves[-1] <= octaves[0]:
+        return None
+    rate, level = _line(steps, octaves)
+    risen = rate * span
+    if risen < FEWEST_OCTAVES or risen * count < EVIDENCE:
+        return None
+    off = octaves - (level + rate * (steps - steps[-1]))
+    if np.sum(off**2) > (1 - STRAIGHT) * np.sum((octaves - octaves.mean()) ** 2):
+        return None
+    newest = max(FEWEST_POINTS - 1, -(-count // RECENT_SHARE))
+    recent, height = _line(steps[-newest:], octaves[-newest:])
+    if recent < STILL * rate:
+        return None
+    return Doubling(int(steps[0]), int(steps[-1]), max(rate, recent), risen, height)
+
+
+def _line(steps: NDArray[np.int64], octaves: NDArray[np.float64]) -> tuple[float, float]:
+    """Slope of the least-squares line, and its height at the last step."""
+    x = (steps - steps[-1]).astype(np.float64)
+    across = x - x.mean()
+    slope = float(across @ octaves / (across @ across))
+    return slope, float(octaves.mean() - slope * x.mean())
