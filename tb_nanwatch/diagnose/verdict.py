@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tb_nanwatch.diagnose import account, words
 from tb_nanwatch.diagnose.causes import Case, Cause
+from tb_nanwatch.diagnose.ended import error_name, error_of
 from tb_nanwatch.diagnose.finite import strays
 from tb_nanwatch.diagnose.rules import Finding
 from tb_nanwatch.format.records import Incident
@@ -46,6 +47,9 @@ def verdict(
             paragraphs.append(
                 f"{words.count(len(cases) - INCIDENTS_TOLD, 'later incident')} followed; the list has them."
             )
+    elif (error := error_of(run)) is not None:
+        headline = f"Ended by an error at step {error.step:,}: {words.printable(error_name(error))}"
+        paragraphs = _strays(run)
     elif not run.steps:
         headline = "Nothing recorded yet"
         paragraphs = ["The recorder has announced this run but written no step."]
@@ -96,7 +100,8 @@ def _symptom(finding: Finding) -> str:
 def _finding(finding: Finding) -> str:
     symptom = _symptom(finding)
     where = words.span(finding.first_step, finding.last_step)
-    what = f"{symptom[:1].upper()}{symptom[1:]} at {words.printable(finding.tensor)}, {where}"
+    at = f" at {words.printable(finding.tensor)}" if finding.tensor else ""
+    what = f"{symptom[:1].upper()}{symptom[1:]}{at}, {where}"
     return f"{what}: {'; '.join(finding.evidence)}."
 
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.batch import told as told_batch
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
+from tb_nanwatch.diagnose.ended import refused_label
 from tb_nanwatch.diagnose.operation import LOGS, told
 
 SPARSE: Final = "SparseSoftmaxCrossEntropyWithLogits"
 DENSE: Final = "SoftmaxCrossEntropyWithLogits"
-#: What TensorFlow's kernel says when it refuses; the numbers are taken over, the words are not.
-REFUSED: Final = re.compile(r"label value of (-?\d+) which is outside the valid range of \[(\d+), (\d+)\)")
 
 
 def label_invalid(case: Case) -> Cause | None:
     """Certain where the op itself was given, or refused, such a label."""
     op = case.op
-    refused = REFUSED.search(str(case.replay.get("error", "")))
+    refused = refused_label(str(case.replay.get("error", "")))
     if op.name == SPARSE and refused:
-        label, low, end = (int(number) for number in refused.groups())
+        label, low, end = refused
         return _invalid(f"the loss was given the label {label}; the logits know the classes {low} to {end - 1} only")
     first, second = op.operand(0), op.operand(1)
     if op.name == SPARSE and first is not None and second is not None and first.shape:

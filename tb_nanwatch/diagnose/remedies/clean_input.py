@@ -76,7 +76,7 @@ def _labels(patient: Patient) -> Advice:
     shape = logits.shape if logits is not None else matrix.shape if matrix is not None else None
     classes = shape[-1] if shape else None
     why = "A label that does not exist gives NaN on accelerators and under XLA, an error elsewhere: correct or drop it."
-    if patient.op.name != "SparseSoftmaxCrossEntropyWithLogits":
+    if patient.op.name not in ("", "SparseSoftmaxCrossEntropyWithLogits"):  # "": known from an error, which it raises
         return Advice(why, "dataset = dataset.map(lambda x, y: (x, tf.clip_by_value(y, 1e-7, 1.0)))")
     valid = f"(y >= 0) & (y < {classes or 'num_classes'})"
     if patient.style == GRAPH:

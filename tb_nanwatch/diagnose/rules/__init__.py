@@ -7,17 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tb_nanwatch.diagnose.rules.bad_initialization import bad_initialization
 from tb_nanwatch.diagnose.rules.dead_relu import dead_relu
+from tb_nanwatch.diagnose.rules.ended_by_error import ended_by_error
+from tb_nanwatch.diagnose.rules.exploding_gradient import exploding_gradient
 from tb_nanwatch.diagnose.rules.finding import Finding
 from tb_nanwatch.diagnose.rules.forecast import forecast
 from tb_nanwatch.diagnose.rules.input_extreme_scale import input_extreme_scale
+from tb_nanwatch.diagnose.rules.label_invalid import label_invalid
 from tb_nanwatch.diagnose.rules.saturated_activation import saturated_activation
+from tb_nanwatch.diagnose.rules.symmetric_weights import symmetric_weights
 from tb_nanwatch.diagnose.rules.vanishing_gradient import vanishing_gradient
+from tb_nanwatch.diagnose.rules.zero_weights import zero_weights
 from tb_nanwatch.store.run import Run
 
 Rule = Callable[[Run], Iterable[Finding]]
 
-RULES: tuple[Rule, ...] = (vanishing_gradient, dead_relu, saturated_activation, input_extreme_scale, forecast)
+RULES: tuple[Rule, ...] = (
+    ended_by_error,
+    label_invalid,
+    vanishing_gradient,
+    exploding_gradient,
+    bad_initialization,
+    zero_weights,
+    symmetric_weights,
+    dead_relu,
+    saturated_activation,
+    input_extreme_scale,
+    forecast,
+)
 
 __all__ = ["RULES", "Finding", "Rule", "findings_of"]
 

@@ -1,10 +1,11 @@
 """Sigmoid or tanh layers that sit at the ends of their range, where their slope and so the gradient is nearly 0.
 
-What share of elements is near the ends is not recorded; but the average slope follows from what is: it is
-1 - mean(x^2) for tanh and mean(x) - mean(x^2) for sigmoid. Which of them a layer applies is not recorded either, so
-only a layer is judged whose outputs stay between -1 and 1 and touch the end at every step looked at. A network may
-learn to saturate a gate, and its output does when it is sure: so it must be so from the very beginning, and not at
-the end of the network.
+AWS and DeepDiagnosis ask for half of the inputs beyond some bound. What share of elements is near the ends is not
+recorded; but the average slope follows from what is: it is 1 - mean(x^2) for tanh and mean(x) - mean(x^2) for sigmoid.
+Where a log does not say which of them a layer applies, only a layer of a kind that may is judged. The outputs must
+touch the end at every step looked at. A network may learn to saturate a gate, and its output does when it is sure: so
+it must be so from the very beginning, and not at the end of the network. A sigmoid whose every output is exactly 0 and
+passes no gradient is saturated wherever and whenever.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tb_nanwatch.diagnose.rules.activations import (
     stretches,
 )
 from tb_nanwatch.diagnose.rules.finding import Finding
+from tb_nanwatch.diagnose.rules.silent import silent_since
 from tb_nanwatch.format.records import TensorInfo
 from tb_nanwatch.store.run import Run
 
@@ -35,6 +37,7 @@ CLASSES: Final = frozenset(
     }
 )
 # fmt: on
+KNOWN: Final = ("sigmoid", "tanh")
 TANH_SLOPE: Final = 0.1  # on average; 1 at zero
 SIGMOID_SLOPE: Final = 0.02  # on average; 0.25 at most
 TOP: Final = (0.985, 1.006)  # norms and maxima are stored to half a percent
@@ -50,6 +53,7 @@ def saturated_activation(run: Run) -> Iterable[Finding]:
         return
     found = [(info, known) for info in infos[:-1] if (known := _slope(run, info, last)) is not None]
     if not found:
+        yield from _at_zero(run, infos, last)
         return
     first, (kind, slope) = found[0]
     raw = _largest_input(run) if first.order == infos[0].order else 0.0
@@ -73,15 +77,33 @@ def saturated_activation(run: Run) -> Iterable[Finding]:
     )
 
 
+def _at_zero(run: Run, infos: list[TensorInfo], last: int) -> Iterable[Finding]:
+    sigmoids = [info for info in infos if info.activation == "sigmoid"]
+    found = [(info, since) for info in sigmoids if (since := silent_since(run, info, last)) is not None]
+    if not found:
+        return
+    first, since = found[0]
+    names = [words.printable(info.layer or info.name) for info, _ in found]
+    evidence = [f"every output of {names[0]} is exactly 0, the lower end of sigmoid: no gradient reaches its weights"]
+    if len(found) > 1:
+        evidence.append(f"so it is with {words.listing(names[1:])}")
+    raw = _largest_input(run)
+    if raw >= RAW_INPUT:
+        evidence.append(f"the network's input reaches {words.magnitude(raw)}: it is not scaled to about 1")
+    first_two = ("clean_input", "initializer") if raw >= RAW_INPUT else ("initializer", "clean_input")
+    remedies = (*first_two, "use_activation_or_normalization")
+    yield Finding("saturated_activation", "warning", first.name, since, last, tuple(evidence), remedies)
+
+
 def _slope(run: Run, info: TensorInfo, last: int) -> tuple[str, float] | None:
     """Which function the layer saturates, and the average slope; None where it does not."""
-    if info.layer_class not in CLASSES:
+    if info.activation not in KNOWN if info.activation else info.layer_class not in CLASSES:
         return None
     kinds, slopes, measured = set(), [], 0
     for begin, end in stretches(run, last):
         part = stretch(run, info, begin, end)
         kind = _saturated(part, info)
-        if kind is None:
+        if kind is None or info.activation not in ("", kind):
             return None
         kinds.add(kind)
         measured += len(part.steps)
