@@ -58,8 +58,8 @@ def doubling(steps: NDArray[np.int64], values: NDArray[np.float64]) -> Doubling 
         octaves = np.log2(np.abs(values))
     usable = np.isfinite(octaves)
     steps, octaves = steps[usable][-WINDOW:], octaves[usable][-WINDOW:]
-    for length in LENGTHS:
-        if length <= len(steps):
+    for length in (len(steps), *(length for length in LENGTHS if length < len(steps))):
+        if length >= FEWEST_POINTS:
             found = _steady(steps[-length:], octaves[-length:])
             if found is not None:
                 return found

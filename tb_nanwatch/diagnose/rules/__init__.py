@@ -11,11 +11,15 @@ from tb_nanwatch.diagnose.rules.bad_initialization import bad_initialization
 from tb_nanwatch.diagnose.rules.dead_relu import dead_relu
 from tb_nanwatch.diagnose.rules.ended_by_error import ended_by_error
 from tb_nanwatch.diagnose.rules.exploding_gradient import exploding_gradient
+from tb_nanwatch.diagnose.rules.falling_loss_scale import falling_loss_scale
 from tb_nanwatch.diagnose.rules.finding import Finding
 from tb_nanwatch.diagnose.rules.forecast import forecast
+from tb_nanwatch.diagnose.rules.growth import growth
 from tb_nanwatch.diagnose.rules.input_extreme_scale import input_extreme_scale
 from tb_nanwatch.diagnose.rules.label_invalid import label_invalid
+from tb_nanwatch.diagnose.rules.loss_spike import loss_spike
 from tb_nanwatch.diagnose.rules.saturated_activation import saturated_activation
+from tb_nanwatch.diagnose.rules.small_headroom import small_headroom
 from tb_nanwatch.diagnose.rules.symmetric_weights import symmetric_weights
 from tb_nanwatch.diagnose.rules.vanishing_gradient import vanishing_gradient
 from tb_nanwatch.diagnose.rules.zero_weights import zero_weights
@@ -35,6 +39,10 @@ RULES: tuple[Rule, ...] = (
     saturated_activation,
     input_extreme_scale,
     forecast,
+    growth,
+    small_headroom,
+    falling_loss_scale,
+    loss_spike,
 )
 
 __all__ = ["RULES", "Finding", "Rule", "findings_of"]
