@@ -15,6 +15,7 @@ from tb_nanwatch.diagnose.remedies.guard_division import guard_division
 from tb_nanwatch.diagnose.remedies.initializer import initializer
 from tb_nanwatch.diagnose.remedies.lower_learning_rate import lower_learning_rate
 from tb_nanwatch.diagnose.remedies.mixed_precision_policy import mixed_precision_policy
+from tb_nanwatch.diagnose.remedies.raise_learning_rate import raise_learning_rate
 from tb_nanwatch.diagnose.remedies.remedy import Advice, Patient, of_case, of_finding
 from tb_nanwatch.diagnose.remedies.safe_where import safe_where
 from tb_nanwatch.diagnose.remedies.use_activation_or_normalization import use_activation_or_normalization
@@ -29,6 +30,7 @@ REMEDIES: Final[Mapping[str, Callable[[Patient], Advice]]] = {
         initializer,
         lower_learning_rate,
         mixed_precision_policy,
+        raise_learning_rate,
         safe_where,
         use_activation_or_normalization,
     )

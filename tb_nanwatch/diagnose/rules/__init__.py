@@ -17,10 +17,14 @@ from tb_nanwatch.diagnose.rules.forecast import forecast
 from tb_nanwatch.diagnose.rules.growth import growth
 from tb_nanwatch.diagnose.rules.input_extreme_scale import input_extreme_scale
 from tb_nanwatch.diagnose.rules.label_invalid import label_invalid
+from tb_nanwatch.diagnose.rules.learning_rate_too_high import learning_rate_too_high
+from tb_nanwatch.diagnose.rules.learning_rate_too_low import learning_rate_too_low
 from tb_nanwatch.diagnose.rules.loss_spike import loss_spike
 from tb_nanwatch.diagnose.rules.saturated_activation import saturated_activation
 from tb_nanwatch.diagnose.rules.small_headroom import small_headroom
 from tb_nanwatch.diagnose.rules.symmetric_weights import symmetric_weights
+from tb_nanwatch.diagnose.rules.update_too_large import update_too_large
+from tb_nanwatch.diagnose.rules.update_too_small import update_too_small
 from tb_nanwatch.diagnose.rules.vanishing_gradient import vanishing_gradient
 from tb_nanwatch.diagnose.rules.zero_weights import zero_weights
 from tb_nanwatch.store.run import Run
@@ -35,6 +39,10 @@ RULES: tuple[Rule, ...] = (
     bad_initialization,
     zero_weights,
     symmetric_weights,
+    learning_rate_too_high,
+    learning_rate_too_low,
+    update_too_large,
+    update_too_small,
     dead_relu,
     saturated_activation,
     input_extreme_scale,

@@ -16,7 +16,7 @@ import numpy as np
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.rules.activations import FEWEST_STEPS, last_step, layers
 from tb_nanwatch.diagnose.rules.beginning import at_beginning, norm_at
-from tb_nanwatch.diagnose.rules.course import course
+from tb_nanwatch.diagnose.rules.course import stuck
 from tb_nanwatch.diagnose.rules.finding import Finding
 from tb_nanwatch.format.records import TensorInfo
 from tb_nanwatch.store.run import Run
@@ -44,7 +44,7 @@ def bad_initialization(run: Run) -> Iterable[Finding]:
         return
     if (way * steps).max() > LARGEST_STEP_SHARE * abs(whole):
         return
-    if way < 0 and not course(run, last).stuck:
+    if way < 0 and not stuck(run, last):
         return
     (first, begin), (end, size) = known[0], known[-1]
     verb, times = ("grow", size / begin) if way > 0 else ("fade", begin / size)

@@ -33,8 +33,10 @@ def constant(run: Run, info: TensorInfo) -> float | None:
     Weights are measured after the first update, whose norm is known: what of their spread is more was there before.
     """
     weight, update = norm_at(run, f"weight/{info.name}", 0), norm_at(run, f"update/{info.name}", 0)
-    if weight == 0 or (weight > 0 and abs(weight - update) <= PRECISION / 2 * weight):
-        return 0.0  # all that it has came with the update
+    if weight == 0 or (
+        weight > 0 and abs(weight - update) <= PRECISION / 2 * weight and _puts_out_one_value(run, info)
+    ):
+        return 0.0  # all that it has came with the update, and the step's outputs do not depend on the data
     size = int(np.prod(info.shape or (0,), dtype=np.int64))
     means = run.series(f"weight/{info.name}", "mean", 0, 0).values
     if not len(means) or not size or not np.isfinite([weight, update, means[0]]).all() or means[0] == 0:
@@ -43,3 +45,19 @@ def constant(run: Run, info: TensorInfo) -> float | None:
     spread = max(weight**2 / size - mean**2, 0.0)
     allowed = (update / np.sqrt(size)) ** 2 + PRECISION * mean**2
     return mean if spread <= allowed and update < abs(weight) / 4 else None
+
+
+def _puts_out_one_value(run: Run, info: TensorInfo) -> bool:
+    """Whether all outputs of a weight's layer were equal at step 0, as they are behind a matrix of zeros."""
+    output = next((o for o in run.kind("activation") if o.layer == info.layer), None)
+    if output is None:
+        return False
+    norm = norm_at(run, output.tag, 0)
+    if norm == 0:
+        return True
+    largest, means = (run.series(output.tag, stat, 0, 0).values for stat in ("max_abs", "mean"))
+    size = int(np.prod(output.shape or (0,), dtype=np.int64))
+    if not len(largest) or not len(means) or size <= 0:
+        return False
+    mean = abs(float(means[0]))
+    return bool(np.allclose([largest[0], norm / np.sqrt(size)], mean, rtol=PRECISION))

@@ -1,8 +1,7 @@
-"""How the loss went: where it began, where it ended, and how much it shook."""
+"""How the loss went: whether it came down at all."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,41 +9,40 @@ import numpy as np
 from tb_nanwatch.store.run import Run
 
 FEWEST: Final = 20  # values
-BEGIN: Final = 5  # steps that stand for the beginning
 PARTS: Final = 10  # the run in as many parts
 PROGRESS: Final = 0.02  # of the loss's beginning, at least
+CERTAIN: Final = 3.0  # standard errors
+BETTER: Final = 0.1  # of the very first loss
 
 
-@dataclass(frozen=True)
-class Course:
-    """Means of the first steps and of the last tenth; the lowest mean of any tenth; the typical change from step to
-    step in the second half, over its mean. All NaN where too little is known.
+def stuck(run: Run, last: int) -> bool:
+    """Whether the loss (the first that has enough values up to `last`) ended where it began, as far as noise lets see.
+
+    Its last quarter is compared with its first tenth; False where too little is known.
     """
-
-    begin: float = float("nan")
-    end: float = float("nan")
-    lowest: float = float("nan")
-    shake: float = float("nan")
-
-    @property
-    def known(self) -> bool:
-        return bool(np.isfinite([self.begin, self.end, self.lowest]).all())
-
-    @property
-    def stuck(self) -> bool:
-        """Whether no part of the run was noticeably better than its beginning."""
-        return self.known and self.lowest > self.begin - PROGRESS * abs(self.begin)
-
-
-def course(run: Run, last: int) -> Course:
-    """Of the first loss that has enough values up to `last`."""
     for info in run.kind("loss"):
         values = run.series(info.tag, "value", run.first_step, last).values
         values = values[np.isfinite(values)]
-        if len(values) >= FEWEST:
-            parts = [part.mean() for part in np.array_split(values, PARTS)]
-            half = values[len(values) // 2 :]
-            scale = abs(float(half.mean()))
-            shake = float(np.median(np.abs(np.diff(half)))) / scale if scale else float("nan")
-            return Course(float(values[:BEGIN].mean()), float(parts[-1]), float(min(parts[1:])), shake)
-    return Course()
+        if len(values) < FEWEST:
+            continue
+        begin, end = values[: len(values) // 10], values[-(len(values) // 4) :]
+        error = float(np.hypot(values.std() / np.sqrt(len(begin)), values.std() / np.sqrt(len(end))))
+        fallen = float(begin.mean() - end.mean())
+        return fallen < max(PROGRESS * abs(float(begin.mean())), CERTAIN * error)
+    return False
+
+
+def untrained(run: Run, last: int) -> tuple[str, float, float] | None:
+    """(name, first value, highest value) of a loss of which no tenth was better than its very first value.
+
+    That value was computed before any update. None where there is none such, or the first step was not recorded.
+    """
+    for info in run.kind("loss"):
+        series = run.series(info.tag, "value", run.first_step, last)
+        values = series.values[np.isfinite(series.values)]
+        if len(values) < FEWEST or series.steps[0] != run.first_step or not np.isfinite(series.values[0]):
+            continue
+        first = float(values[0])
+        lowest = min(float(part.mean()) for part in np.array_split(values[1:], PARTS))
+        return (info.name, first, float(values.max())) if lowest > first - BETTER * abs(first) else None
+    return None
