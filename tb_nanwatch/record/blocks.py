@@ -18,7 +18,7 @@ class Rows:
     """Measured steps as they leave the device.
 
     steps, iterations int64[n]; wall_times float64[n]; norm_ids int64[m]; norms uint16[n, m] magnitude codes;
-    scalar_ids int64[k]; scalars float32[n, k].
+    scalar_ids int64[k]; scalars float32[n, k]. again: more of steps that were written before.
     """
 
     steps: NDArray[np.int64]
@@ -28,6 +28,7 @@ class Rows:
     norms: NDArray[np.uint16]
     scalar_ids: NDArray[np.int64]
     scalars: NDArray[np.float32]
+    again: bool = False
 
 
 class StepGatherer:

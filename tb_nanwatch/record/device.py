@@ -71,7 +71,8 @@ def on_accelerator() -> bool:
 class DeviceSide:
     """Variables shared by all plans of a recorder, and the ops that write to them.
 
-    clock int64: steps so far; which int64: the plan that ran last; streak int64: steps in trouble in a row.
+    clock int64: steps so far; which int64: the plan that ran last; streak int64: steps in trouble in a row; looking
+    bool: steps are looked at closely whatever they are, while a replay runs them again.
     """
 
     def __init__(self, options: Options, slots: int) -> None:
@@ -83,11 +84,12 @@ class DeviceSide:
             self.clock = own.variable(tf.constant(0, tf.int64), "clock")
             self.which = own.variable(tf.constant(-1, tf.int64), "plan")
             self.streak = own.variable(tf.constant(0, tf.int64), "streak")
+            self.looking = own.variable(False, "looking")
 
     def variables(self) -> list[Any]:
         """All that the ops write to."""
         plans = [variable for plan in self.plans for variable in (plan.rows, plan.stats, plan.kinds)]
-        return [self.clock, self.which, self.streak, *plans]
+        return [self.clock, self.which, self.streak, self.looking, *plans]
 
     def plan(self, tensors: Sequence[tuple[int, int]], losses: Sequence[tuple[int, int]], compiled: bool) -> Plan:
         """The plan for these tensors, made at the first call. Each is given as (id, replica or -1)."""
@@ -124,6 +126,7 @@ class DeviceSide:
         suspect = tf.logical_not(tf.reduce_all(tf.math.is_finite(row)))
         streak = self.streak.read_value()
         closer = tf.logical_and(suspect, tf.logical_or(streak < CLOSE_LOOKS, tf.equal(turn, 0)))
+        closer = tf.logical_or(closer, self.looking.read_value())
         _put(plan.rows, slot, row)
         _put(plan.kinds, slot, tf.constant(NOTHING, tf.int64))
 

@@ -102,9 +102,13 @@ class Probe:
         self._metrics_finite = True
         self._stats: Any = None  # of the newest arrival
 
+    def anew(self, weights: Sequence[NamedVariable]) -> Weights:
+        """What measures these weights where they are."""
+        return HostWeights(weights) if self._on_cpu else DeviceWeights(weights)
+
     def watch(self, weights: Sequence[NamedVariable], metrics: Sequence[NamedVariable]) -> None:
         """What to read from now on."""
-        self.weights: Weights = HostWeights(weights) if self._on_cpu else DeviceWeights(weights)
+        self.weights = self.anew(weights)
         self._count = len(weights)
         self._metrics = [named.variable for named in metrics]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -21,6 +22,7 @@ from tb_nanwatch.record.writer import RunWriter
 from tb_nanwatch.stats import measures
 
 BATCH: Final = 32  # steps handed to the writer at once
+REMEMBERED: Final = 256  # newest steps of which is known what was written
 TINY: Final = 1e-15  # norms below it
 FIRST_UPDATE_ID: Final = 1 << 20  # update tensors: this plus the weight's id
 LEARNING_RATE, LOSS_SCALE, METRICS = (1 << 21) + 1, (1 << 21) + 2, (1 << 21) + 3
@@ -60,6 +62,7 @@ class StepRows:
         self._metric = TensorInfo(METRICS, "metric", "metrics")
         self._lookout = Lookout()
         self._newest: _Kept | None = None
+        self._gone: deque[tuple[_Kept, Columns]] = deque(maxlen=REMEMBERED)
 
     # ------------------------------------------------------------ what there is
 
@@ -80,6 +83,21 @@ class StepRows:
             TensorInfo(LEARNING_RATE, "scalar", "learning_rate"),
             TensorInfo(LOSS_SCALE, "scalar", "loss_scale"),
         ]
+
+    @property
+    def usual_seconds(self) -> float:
+        """What a step takes from one to the next, in the middle of the newest ones; 0 where nobody knows."""
+        walls = np.array([kept.wall_time for kept, _ in self._gone])
+        return float(np.median(np.diff(walls))) if len(walls) > 1 else 0.0
+
+    def gone(self, step: int) -> Gone | None:
+        """One of the newest steps, as it is written."""
+        for kept, columns in reversed(self._gone):
+            if kept.step == step:
+                codes = np.concatenate([columns.codes([kept])[0], columns.update_codes([kept])[0]])
+                losses = kept.scalars[: len(columns.losses)]
+                return Gone(kept.wall_time, kept.iterations, columns.norm_ids[codes != magnitude.NOT_MEASURED], losses)
+        return None
 
     # ------------------------------------------------------------ one step
 
@@ -128,15 +146,7 @@ class StepRows:
         if not self._kept or self._columns is None:
             return
         kept, self._kept = self._kept, []
-        codes = self._columns.encode(np.stack([k.norms for k in kept]))
-        if self._columns.compiled:
-            codes[:, : len(self._columns.ids)] = magnitude.NOT_MEASURED
-        for number, k in enumerate(kept):
-            if k.codes is not None:
-                codes[number] = k.codes
-        updates = np.stack(
-            [self._columns.no_updates if k.updates is None else magnitude.encode(k.updates) for k in kept]
-        )
+        codes, updates = self._columns.codes(kept), self._columns.update_codes(kept)
         self._writer.rows(
             Rows(
                 np.array([k.step for k in kept], np.int64),
@@ -168,6 +178,7 @@ class StepRows:
         scalars = np.array([*values, reading.learning_rate, reading.loss_scale])
         self._newest = _Kept(step, time.time(), reading.iterations, norms, codes, scalars, reading.update_norms)
         self._kept.append(self._newest)
+        self._gone.append((self._newest, columns))
         if len(self._kept) >= BATCH:
             self.flush()
 
@@ -288,9 +299,33 @@ class Columns:
         codes[self.tiny & (codes == magnitude.ZERO)] = magnitude.NOT_MEASURED  # their squares underflow
         return codes
 
+    def codes(self, kept: Sequence[_Kept]) -> Any:
+        """uint16[n, m + w] of steps: those that they were given, else of their cheap norms."""
+        codes = self.encode(np.stack([k.norms for k in kept]))
+        if self.compiled:  # flags, not norms
+            codes[:, : len(self.ids)] = magnitude.NOT_MEASURED
+        for number, k in enumerate(kept):
+            if k.codes is not None:
+                codes[number] = k.codes
+        return codes
+
+    def update_codes(self, kept: Sequence[_Kept]) -> Any:
+        """uint16[n, updates] of steps."""
+        return np.stack([self.no_updates if k.updates is None else magnitude.encode(k.updates) for k in kept])
+
     def finite(self, codes: Any) -> frozenset[str]:
         """Names of the variables whose gradient was read and found finite."""
         return frozenset(self.infos[n].name for n in self.gradients if not magnitude.to_bits(codes[n]))
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A step as it was written. measured int64[n]: ids of the norms that it has; losses float64[k]."""
+
+    wall_time: float
+    iterations: int
+    measured: Any
+    losses: Any
 
 
 @dataclass(frozen=True)
@@ -312,6 +347,12 @@ def _members(plan: Plan, kind: int) -> list[int]:
 
 def _flagged(codes: Any) -> frozenset[int]:
     return frozenset(np.flatnonzero(magnitude.to_bits(codes)).tolist())
+
+
+def corrected(stats: Any, ids: Any) -> tuple[Any, dict[int, Counts]]:
+    """(codes uint16[m], counts of the tensors that are not finite) from exact statistics float64[m, COLUMNS] of ids."""
+    codes = np.zeros(len(stats), np.uint16)
+    return codes, _correct(codes, stats, ids)
 
 
 def _correct(codes: Any, stats: Any, ids: Any) -> dict[int, Counts]:

@@ -138,8 +138,9 @@ class RunWriter:
 
     def _take(self, item: Any) -> None:
         if isinstance(item, Rows):
-            self.steps_written += len(item.steps)
-            if self._scalars is not None:
+            if not item.again:
+                self.steps_written += len(item.steps)
+            if self._scalars is not None and not item.again:
                 self._scalars.add(item)
             for block in self._steps.add(item):
                 self._segments.append(block, int(block.steps[0]))
