@@ -51,3 +51,21 @@ def variables_of(holders: Iterable[Any]) -> list[Any]:
         for metric in getattr(holder, "metrics", None) or ():
             found += metric.variables
     return found
+
+
+def first_values(optimizer: Any) -> list[tuple[Any, Any]]:
+    """(variable, value) of what an optimizer makes for itself, as it is before the first step."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    values = {}
+    if hasattr(inner, "initial_accumulator_value"):
+        for variable in made(inner, "_accumulators"):
+            values[id(raw_variable(variable))] = inner.initial_accumulator_value
+    for name, first in (("dynamic_scale", "initial_scale"),):
+        if getattr(optimizer, name, None) is not None and hasattr(optimizer, first):
+            values[id(raw_variable(getattr(optimizer, name)))] = getattr(optimizer, first)
+    variables = [raw_variable(v) for v in variables_of([optimizer] if optimizer is not None else [])]
+    return [
+        (v, tf.fill(tf.shape(v), tf.cast(values.get(id(v), 0), v.dtype)))
+        for v in variables
+        if getattr(v, "dtype", tf.string) != tf.string and "learning_rate" not in getattr(v, "name", "")
+    ]

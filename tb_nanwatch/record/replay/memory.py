@@ -43,18 +43,20 @@ class Call:
 class Memory:
     """Keeps a State every EVERY calls and the calls since, within a budget of bytes.
 
-    `too_large` is told once if the state alone is over the budget; then nothing is kept.
+    `too_large` is told once if the state alone is over the budget; then nothing is kept. `first_known`: ids of handles
+    whose value before the first step is known without having been kept, such as the slots that an optimizer makes.
     """
 
     handles: Handles
     budget: int
     too_large: Callable[[int], None]
+    first_known: Callable[[], set[int]] = set
     shadow: State | None = None
     calls: list[Call] = field(default_factory=list)
     off: bool = False
     _state_bytes: int = 0
     _data_bytes: int = 0
-    _count: int = -1
+    _kept: set[int] = field(default_factory=set)  # ids of handles
 
     def before(self, call: Call) -> None:
         """Take note of a call that is about to happen."""
@@ -62,8 +64,8 @@ class Memory:
             return
         size = _bytes(call.data)
         if (
-            self._count != len(self.handles)
-            or self.shadow is None
+            self.shadow is None
+            or self._unexplained()
             or len(self.calls) >= EVERY
             or self._state_bytes + self._data_bytes + size > self.budget
         ):
@@ -74,12 +76,20 @@ class Memory:
 
     def renew(self) -> None:
         """Keep the state as it is now; forget what was before."""
-        self.calls, self._data_bytes, self._count = [], 0, len(self.handles)
+        self.calls, self._data_bytes, self._kept = [], 0, self.handles.ids()
         self.shadow = State.now(self.handles)
         self._state_bytes = sum(int(np.prod(v.shape)) * v.dtype.size for _, _, v in self.shadow.values)
         if self._state_bytes > self.budget:
             self.shadow, self.off = None, True
             self.too_large(self._state_bytes)
+
+    def _unexplained(self) -> bool:
+        """Whether there are variables of which nobody knows the value at the shadow."""
+        new = self.handles.ids() - self._kept
+        if new and len(self.calls) == 1 and self.calls[0].step == 0 and new <= self.first_known():
+            self._kept |= new
+            new = set()
+        return bool(new)
 
     def forget(self) -> None:
         """Nothing can be replayed until the next call."""

@@ -1,21 +1,22 @@
-"""What a trial changes: the learning rate, the batch, the initial weights, or an op at the incident's line."""
+"""What a trial changes: the learning rate, the gradients, the batch, the initial weights, the dtype, or an op."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops import gen_math_ops
 
-from tb_nanwatch.format.records import Origin
-from tb_nanwatch.record.replay import source
+from tb_nanwatch.record.naming import handle_of
+from tb_nanwatch.record.replay import draws
+from tb_nanwatch.record.replay.draws import Kernel
+from tb_nanwatch.record.replay.guards import Guard
 
 EXTREME: Final = 20.0  # a float input beyond this is scaled in a trial of its own
-EPSILON: Final = 1e-7
 
 
 @contextmanager
@@ -27,60 +28,146 @@ def _nothing() -> Iterator[None]:
 class Remedy:
     """A remedy by its name in the report, as a trial applies it.
 
-    applied: a context in which it is in force; batch: what becomes of a batch; retrace: it takes effect while the
-    step is traced or runs eagerly, so that the step compiled before cannot be used.
+    applied: a context in which it is in force; batch: what becomes of a batch. switches: what it turns on in a step
+    that was traced for trials. retrace: it takes effect only while a step of its own is traced or runs eagerly. value:
+    the number that the report's snippet should have. also: further remedies that do the same. otherwise: what to try if
+    it fails. impossible: why it cannot be tried; then it is only mentioned.
     """
 
     name: str
     note: str
     applied: Callable[[], Any] = _nothing
     batch: Callable[[Any], Any] = lambda data: data
+    switches: Mapping[str, Any] = field(default_factory=dict)
     retrace: bool = False
+    value: float | None = None
+    also: tuple[str, ...] = ()
+    otherwise: Remedy | None = None
+    impossible: str = ""
 
 
 # ---------------------------------------------------------------- learning rate and gradients
 
 
-def lower_learning_rate(variable: Any, factor: float) -> Remedy:
-    """The learning rate multiplied by `factor`."""
+def lower_learning_rate(variable: Any, factor: float, otherwise: Remedy | None = None) -> Remedy:
+    """The learning rate multiplied by `factor`: a variable's value, or in the traced step where it is none."""
+    note = f"learning rate times {factor:g}"
+    if variable is None:
+        return Remedy("lower_learning_rate", note, switches={"rate": factor}, value=factor, otherwise=otherwise)
 
     @contextmanager
     def applied() -> Iterator[None]:
         variable.assign(variable * factor)  # the state that is put back afterwards holds it
         yield
 
-    return Remedy("lower_learning_rate", f"learning rate times {factor:g}", applied)
+    return Remedy("lower_learning_rate", note, applied, value=factor, otherwise=otherwise)
 
 
-def clip_gradients(optimizer: Any, setting: str, value: float) -> Remedy:
-    """A Keras optimizer with `clipnorm`, `clipvalue` or `global_clipnorm` set."""
+def clip_gradients(norm: float | None = None, value: float | None = None) -> Remedy:
+    """A bound on the global norm of the gradients, or on each of their elements."""
+    if norm is not None:
+        return Remedy("clip_gradients", f"global_clipnorm={norm:.3g}", switches={"norm": norm}, value=norm)
+    return Remedy("clip_gradients", f"clipvalue={value:g}", switches={"value": value})
+
+
+def epsilon(optimizer: Any, value: float) -> Remedy:
+    """An optimizer that divides by the root of the squared gradients plus `value`."""
 
     @contextmanager
     def applied() -> Iterator[None]:
-        before = getattr(optimizer, setting)
-        setattr(optimizer, setting, value)
+        before = optimizer.epsilon
+        optimizer.epsilon = value
         try:
             yield
         finally:
-            setattr(optimizer, setting, before)
+            optimizer.epsilon = before
 
-    return Remedy("clip_gradients", f"{setting}={value:g}", applied, retrace=True)
+    return Remedy("guard_division", f"optimizer.epsilon = {value:g}", applied, retrace=True, value=value)
 
 
-def initializer(weights: list[Any]) -> Remedy:
-    """Kernels scaled to the deviation that He's or Glorot's initializer would have drawn (the larger: He's)."""
+# ---------------------------------------------------------------- weights and dtypes
+
+
+def initializer(weights: list[Any], kernels: Mapping[int, Kernel]) -> Remedy:
+    """The kernels drawn anew, each as its activation asks for; a variant with a small deviation if that fails."""
+    mine = [(v, kernels[id(handle_of(v))]) for v in weights if id(handle_of(v)) in kernels and v.shape.rank >= 2]
+    name = "initializer"
+    if not mine:
+        return Remedy(name, "", impossible="no kernel was found among the weights of the step")
+    other = [(v, k) for v, k in mine if not _as_it_was(v, k)]
+    if not other:
+        return Remedy(name, "", impossible="the weights already have the deviation that their layers ask for")
+    names = dict.fromkeys(draws.drawn(k, tuple(v.shape), np.random.default_rng(draws.SEED))[1] for v, k in other)
+    small = Remedy(name, "kernels drawn anew by TruncatedNormal(stddev=0.02)", _drawn_small([v for v, _ in other]))
+    return Remedy(name, f"kernels drawn anew by {', '.join(names)}", _drawn(other), otherwise=small)
+
+
+def _as_it_was(variable: Any, kernel: Kernel) -> bool:
+    has = float(tf.math.reduce_std(tf.cast(variable, tf.float32)))
+    wanted = draws.deviation(kernel, tuple(variable.shape))
+    return bool(wanted / draws.AS_IT_WAS <= has <= wanted * draws.AS_IT_WAS)
+
+
+def _drawn(chosen: list[tuple[Any, Kernel]]) -> Callable[[], Any]:
+    @contextmanager
+    def applied() -> Iterator[None]:
+        generator = np.random.default_rng(draws.SEED)  # none of the run's
+        for variable, kernel in chosen:
+            variable.assign(tf.cast(draws.drawn(kernel, tuple(variable.shape), generator)[0], variable.dtype))
+        yield
+
+    return applied
+
+
+def _drawn_small(chosen: list[Any]) -> Callable[[], Any]:
+    @contextmanager
+    def applied() -> Iterator[None]:
+        generator = np.random.default_rng(draws.SEED)
+        for variable in chosen:
+            variable.assign(tf.cast(draws.truncated(tuple(variable.shape), 0.02, generator), variable.dtype))
+        yield
+
+    return applied
+
+
+def float32(weights: list[Any]) -> Remedy:
+    """What the program casts to float16 left in float32."""
+    name, note = "mixed_precision_policy", "computed in float32 instead of float16"
+    if any(v.dtype.base_dtype == tf.float16 for v in weights):
+        return Remedy(name, "", impossible="the weights themselves are float16: a new policy needs a new model")
+    original = gen_math_ops.cast
+
+    def cast(x: Any, DstT: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N803  # TensorFlow's name
+        wanted = tf.float32 if tf.as_dtype(DstT) == tf.float16 else DstT
+        return tf.identity(x) if getattr(x, "dtype", None) == wanted else original(x, wanted, *args, **kwargs)
 
     @contextmanager
     def applied() -> Iterator[None]:
-        for variable in weights:
-            if variable.shape.rank is not None and variable.shape.rank >= 2:
-                fan_in = float(np.prod(variable.shape[:-1]))
-                deviation = float(tf.math.reduce_std(tf.cast(variable, tf.float32)))
-                if np.isfinite(deviation) and deviation > 0:
-                    variable.assign(variable * tf.cast(np.sqrt(2 / fan_in) / deviation, variable.dtype))
-        yield
+        gen_math_ops.cast = tf.autograph.experimental.do_not_convert(cast)
+        try:
+            yield
+        finally:
+            gen_math_ops.cast = original
 
-    return Remedy("initializer", "kernels drawn with the deviation of He's initializer", applied)
+    return Remedy(name, note, applied, retrace=True)
+
+
+def guard(found: Guard, through_where: bool) -> Remedy:
+    """The op kept in its domain; then all ops of its line; then those farther from the edge."""
+    names = ("safe_where", *found.remedies) if through_where else found.remedies
+    words = found.words.format(small=found.small)
+
+    def variant(note: str, otherwise: Remedy | None, value: float | None = None, **more: Any) -> Remedy:
+        return Remedy(
+            names[0], note, switches={"guard": True, **more}, value=value, also=names[1:], otherwise=otherwise
+        )
+
+    least = 1e-3
+    farthest = variant(
+        f"{found.words.format(small=least)}, and so the other ops of the line", None, least, wide=True, least=least
+    )
+    line = variant(f"{words}, and the other ops of the line kept where they are defined", farthest, wide=True)
+    return variant(words, line)
 
 
 # ---------------------------------------------------------------- the batch
@@ -92,7 +179,8 @@ def replace_samples(bad: tuple[int, ...], only: Any) -> Remedy:
     def batch(data: Any) -> Any:
         return with_rows(data, bad) if data is only else data
 
-    return Remedy("clean_input", f"without the {len(bad)} bad samples of the failing batch", batch=batch)
+    samples = "the bad sample" if len(bad) == 1 else f"the {len(bad)} bad samples"
+    return Remedy("clean_input", f"without {samples} of the failing batch", batch=batch)
 
 
 def with_rows(data: Any, bad: tuple[int, ...]) -> Any:
@@ -108,166 +196,47 @@ def pick(data: Any, rows: list[int]) -> Any:
     size = batch_size(data)
 
     def of(x: Any) -> Any:
+        if isinstance(x, np.ndarray) and x.ndim and len(x) == size:
+            return x[rows]
         return tf.gather(x, rows) if tf.is_tensor(x) and x.shape.rank and x.shape[0] == size else x
 
     return tf.nest.map_structure(of, data)
 
 
 def batch_size(data: Any) -> int:
-    """Length of the first axis of the first tensor of a batch; 0 where there is none."""
-    return next((int(x.shape[0]) for x in tf.nest.flatten(data) if tf.is_tensor(x) and x.shape.rank), 0)
+    """Length of the first axis of the first array of a batch; 0 where there is none."""
+    sized = (x for x in tf.nest.flatten(data) if isinstance(x, np.ndarray) or tf.is_tensor(x))
+    return next((int(x.shape[0]) for x in sized if len(x.shape)), 0)
 
 
-def scale_inputs(data: Any) -> Remedy | None:
-    """Float inputs divided by the largest magnitude in `data`; None where they are of ordinary size."""
-    first = data[0] if isinstance(data, tuple | list) and data else data
-    floats = [x for x in tf.nest.flatten(first) if tf.is_tensor(x) and x.dtype.is_floating]
-    sizes = [
-        float(tf.reduce_max(tf.abs(tf.where(tf.math.is_finite(x), x, 0)))) for x in floats if x.shape.num_elements()
-    ]
-    if not sizes or max(sizes) <= EXTREME:
+def scale_inputs(data: Any, names: Sequence[str]) -> Remedy | None:
+    """Parts of the batch divided each by its largest magnitude; None where all are of ordinary size.
+
+    Whole numbers behind the first part are labels, and stay. `names` are those of the parts, as far as known.
+    """
+    parts = tf.nest.flatten(data)
+    divisors = {n: d for n, part in enumerate(parts) if (d := _divisor(part, labels=n > 0)) is not None}
+    if not divisors:
         return None
-    largest = max(sizes)
 
     def batch(given: Any) -> Any:
-        head = given[0] if isinstance(given, tuple | list) else given
-        same = {id(x) for x in tf.nest.flatten(head)}
-        # Targets that are the inputs themselves, as an auto-encoder's, are scaled with them.
-        return tf.nest.map_structure(
-            lambda x: (
-                x / tf.cast(largest, x.dtype)
-                if tf.is_tensor(x) and x.dtype.is_floating and (id(x) in same or _twin(x, head))
-                else x
-            ),
-            given,
-        )
+        flat = tf.nest.flatten(given)
+        scaled = [x / divisors[n] if n in divisors else x for n, x in enumerate(flat)]
+        return tf.nest.pack_sequence_as(given, scaled)
 
-    return Remedy("clean_input", f"inputs divided by {largest:g}, their largest magnitude", batch=batch)
+    told = [f"{names[n] if n < len(names) else 'part ' + str(n)} divided by {d:.4g}" for n, d in divisors.items()]
+    return Remedy("clean_input", f"{' and '.join(told)}, the largest magnitude", batch=batch)
 
 
-def _twin(x: Any, head: Any) -> bool:
-    return any(
-        tf.is_tensor(h) and h.shape == x.shape and h.dtype == x.dtype and bool(tf.reduce_all(tf.equal(h, x)))
-        for h in tf.nest.flatten(head)
+def _divisor(part: Any, labels: bool) -> Any:
+    """The largest finite magnitude of a floating array, of its dtype, where that is EXTREME; else None."""
+    array = (
+        np.asarray(part) if isinstance(part, np.ndarray) or (tf.is_tensor(part) and part.dtype.is_floating) else None
     )
-
-
-# ---------------------------------------------------------------- ops
-
-
-def _floor(x: Any, low: float) -> Any:
-    return tf.maximum(x, tf.cast(low, x.dtype))
-
-
-def _away_from_zero(x: Any) -> Any:
-    small = tf.cast(EPSILON if x.dtype != tf.float16 else 1e-3, x.dtype)
-    return tf.where(tf.abs(x) < small, tf.where(x < 0, -small, small), x)
-
-
-def _within_one(x: Any) -> Any:
-    return tf.clip_by_value(x, tf.cast(-1 + 1e-6, x.dtype), tf.cast(1 - 1e-6, x.dtype))
-
-
-#: forward op -> (module, function, remedy, what is done to its inputs, in words)
-_GUARDS: Final[dict[str, tuple[str, str, str, Callable[..., Any], str]]] = {
-    "Log": ("math", "log", "clip_predictions_or_from_logits", lambda x: (_floor(x, 1e-10),), "log(max(x, 1e-10))"),
-    "Log1p": (
-        "math",
-        "log1p",
-        "clip_predictions_or_from_logits",
-        lambda x: (_floor(x, -1 + 1e-7),),
-        "log1p(max(x, -1 + 1e-7))",
-    ),
-    "RealDiv": (
-        "math",
-        "real_div",
-        "guard_division",
-        lambda x, y: (x, _away_from_zero(y)),
-        "a divisor kept 1e-7 away from 0",
-    ),
-    "Div": ("math", "div", "guard_division", lambda x, y: (x, _away_from_zero(y)), "a divisor kept 1e-7 away from 0"),
-    "Reciprocal": (
-        "math",
-        "reciprocal",
-        "guard_division",
-        lambda x: (_away_from_zero(x),),
-        "an argument kept 1e-7 away from 0",
-    ),
-    "Sqrt": ("math", "sqrt", "guard_division", lambda x: (_floor(x, 1e-12),), "sqrt(max(x, 1e-12))"),
-    "Rsqrt": ("math", "rsqrt", "guard_division", lambda x: (_floor(x, 1e-12),), "rsqrt(max(x, 1e-12))"),
-    "Pow": ("math", "_pow", "guard_division", lambda x, y: (_floor(x, EPSILON), y), "pow(max(x, 1e-7), y)"),
-    "Exp": (
-        "math",
-        "exp",
-        "clip_predictions_or_from_logits",
-        lambda x: (tf.minimum(x, tf.cast(10 if x.dtype == tf.float16 else 80, x.dtype)),),
-        "exp(min(x, 80))",
-    ),
-    "Softmax": (
-        "nn",
-        "softmax",
-        "safe_where",
-        lambda x: (_floor(x, -1e4 if x.dtype == tf.float16 else -1e9),),
-        "a mask of -1e9 in the place of -inf",
-    ),
-    "Acos": (
-        "math",
-        "acos",
-        "clip_predictions_or_from_logits",
-        lambda x: (_within_one(x),),
-        "an argument within 1 - 1e-6",
-    ),
-    "Asin": (
-        "math",
-        "asin",
-        "clip_predictions_or_from_logits",
-        lambda x: (_within_one(x),),
-        "an argument within 1 - 1e-6",
-    ),
-    "Atanh": (
-        "math",
-        "atanh",
-        "clip_predictions_or_from_logits",
-        lambda x: (_within_one(x),),
-        "an argument within 1 - 1e-6",
-    ),
-}
-
-
-def guard_op(op_type: str, origin: Origin, through_where: bool) -> Remedy | None:
-    """The op replaced by a safe one where the origin's line calls it; None for ops without a known guard."""
-    if op_type not in _GUARDS:
+    if array is None or array.dtype.kind != "f" or not array.size:
         return None
-    where, function, name, guard, words = _GUARDS[op_type]
-    module = sys.modules[f"tensorflow.python.ops.gen_{where}_ops"]
-    original = getattr(module, function)
-
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        count = guard.__code__.co_argcount
-        tensors = [tf.convert_to_tensor(a) for a in args[:count]]
-        if len(tensors) < count or not tensors[0].dtype.is_floating or not _at(origin):
-            return original(*args, **kwargs)
-        return original(*guard(*tensors[:count]), *args[count:], **kwargs)
-
-    @contextmanager
-    def applied() -> Iterator[None]:
-        places = [m for n, m in list(sys.modules.items()) if n.split(".")[0] in ("tensorflow", "keras", "tf_keras")]
-        names = (function, function.strip("_"))
-        hit = [(m, n) for m in places for n in names if getattr(m, "__dict__", {}).get(n) is original]
-        for place, attribute in hit:
-            setattr(place, attribute, guarded)
-        try:
-            yield
-        finally:
-            for place, attribute in hit:
-                setattr(place, attribute, original)
-
-    return Remedy("safe_where" if through_where else name, words, applied, retrace=True)
-
-
-def _at(origin: Origin) -> bool:
-    """Whether the incident's line is on the stack; True where that line is not known."""
-    wanted = origin.source
-    if wanted is None:
-        return True
-    return any(code.co_filename == wanted.file and line == wanted.line for code, line in source.stack(3))
+    finite = array[np.isfinite(array)]
+    largest = np.abs(finite).max(initial=0)
+    if largest <= EXTREME or (labels and np.array_equal(finite, np.round(finite))):
+        return None
+    return largest.astype(array.dtype)

@@ -22,12 +22,14 @@ import tensorflow as tf
 from tb_nanwatch.format.records import Counts, Origin
 from tb_nanwatch.record import distribution, kernels
 from tb_nanwatch.record.collect import Collector, paused
-from tb_nanwatch.record.replay import compiled, observe, origin, provenance, source, trials
+from tb_nanwatch.record.optimizers import first_values
+from tb_nanwatch.record.replay import compiled, draws, observe, origin, provenance, source, trials
 from tb_nanwatch.record.replay.memory import Call, Memory, Ways
 from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, Node, Observation
 from tb_nanwatch.record.replay.origin import Found
 from tb_nanwatch.record.replay.state import State
 from tb_nanwatch.record.replay.trials import Subject
+from tb_nanwatch.record.retrospect import Retrospect
 
 INITIAL: Final = 8  # an incident before this step may be the initial weights' doing
 
@@ -40,6 +42,7 @@ class Outcome:
     extra: dict[str, Any]
     failing: Call | None = None
     before: State | None = None  # the failing call
+    interrupt: KeyboardInterrupt | None = None  # the user's, while remedies were tried
 
     def as_json(self) -> str:
         return json.dumps(self.extra, sort_keys=True)
@@ -61,26 +64,34 @@ def investigate(
     collector: Callable[[], Collector],
     under_xla: bool,
     wanted: Trials | None,
+    looking: Retrospect | None = None,
 ) -> Outcome:
     """Replay the steps up to `step`; `coarse` is the origin that the recorder saw.
 
-    `collector` makes a Collector for a step that runs eagerly. All state is put back, also after an error.
+    `collector` makes a Collector for a step that runs eagerly; `looking` looks at every step that runs again as it
+    ran. All state is put back, also after an error.
     """
     calls = [call for call in memory.calls if call.step <= step]
     if memory.shadow is None or not calls or calls[-1].step != step:
         return Outcome(None, {"replay": "not possible", "why": "the state before this step was not kept"})
     now = State.now(memory.handles)
+    shadow = memory.shadow
+    if calls[0].step == 0:  # optimizers make what they need in the first step
+        shadow = shadow.with_others(first_values(ways.optimizer))
     try:
         with _muted(), paused():
-            memory.shadow.put_back()
+            shadow.put_back()
+            if looking is not None:
+                looking.begin(len(calls))
             for call in calls[:-1]:
-                if call.randomness is not None:
-                    call.randomness.put_back()
-                ways.run(call.data)
+                _again(call, ways, looking)
             failing = calls[-1]
             if failing.randomness is not None:
                 failing.randomness.put_back()
             before = State.now(memory.handles)
+            if looking is not None:
+                _again(failing, ways, looking)
+                before.put_back()
             with distribution.as_replica(coarse.replica):
                 seen = observe.run(ways, failing, collector())
             outcome = told(seen, coarse, under_xla, len(calls))
@@ -91,26 +102,41 @@ def investigate(
                 bench = trials.Bench(
                     wanted.subject,
                     ways,
-                    memory.shadow,
+                    shadow,
                     before,
                     calls,
                     xla_only,
                     from_the_start,
                     deadline,
                     coarse.replica,
+                    draws.kernels(seen),
                 )
-                outcome.extra["trials"] = _tried(bench, outcome, coarse)
+                outcome = _tried(bench, outcome, coarse)
             return replace(outcome, failing=failing, before=before.of_those_in(memory.shadow))
     finally:
         now.put_back()
 
 
-def _tried(bench: trials.Bench, outcome: Outcome, coarse: Origin) -> list[dict[str, Any]]:
+def _again(call: Call, ways: Ways, looking: Retrospect | None) -> None:
+    """Run a step again as it ran."""
+    if call.randomness is not None:
+        call.randomness.put_back()
+    with contextlib.nullcontext() if looking is None else looking.at(call.step):
+        ways.run(call.data)
+
+
+def _tried(bench: trials.Bench, outcome: Outcome, coarse: Origin) -> Outcome:
+    """The outcome with the trials. Ctrl-C ends them; what was found by then is kept, and the caller passes it on."""
+    done: list[dict[str, Any]] = []
+    outcome.extra["trials"] = done
     try:
-        return trials.run(bench, outcome.origin or coarse, outcome.extra)
+        for entry in trials.run(bench, outcome.origin or coarse, outcome.extra):
+            done.append(entry)  # noqa: PERF402  # what was done before an error stays
+    except KeyboardInterrupt as interrupt:
+        return replace(outcome, interrupt=interrupt)
     except Exception as error:  # the replay's findings are worth having without
         outcome.extra["trials_failed"] = f"{type(error).__name__}: {str(error)[:200]}"
-        return []
+    return outcome
 
 
 @contextlib.contextmanager

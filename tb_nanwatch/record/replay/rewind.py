@@ -9,12 +9,15 @@ from typing import Any, Final
 
 from tb_nanwatch.format.records import Incident
 from tb_nanwatch.record.collect import Collector
+from tb_nanwatch.record.naming import handle_of
+from tb_nanwatch.record.optimizers import first_values
 from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.replay import rerun
 from tb_nanwatch.record.replay.capsule import Capsules
 from tb_nanwatch.record.replay.memory import Call, Memory, Ways
 from tb_nanwatch.record.replay.state import Handles, RandomState
 from tb_nanwatch.record.replay.trials import Subject
+from tb_nanwatch.record.retrospect import Retrospect
 
 MOST: Final = 3  # incidents of a run that are replayed
 
@@ -46,7 +49,7 @@ class Rewind:
         self._state = state
         self._budget = options.replay_megabytes << 20
         self._say = say
-        self._memory = Memory(self._handles, self._budget, self._too_large)
+        self._memory = Memory(self._handles, self._budget, self._too_large, self._first_known)
         self._draws = False
         self._under_xla = False
         self._eager = True
@@ -83,9 +86,12 @@ class Rewind:
         self._memory.before(Call(step, data, names, randomness))
 
     def investigate(
-        self, incident: Incident, collector: Callable[[], Collector], subject: Subject
+        self, incident: Incident, collector: Callable[[], Collector], subject: Subject, looking: Retrospect
     ) -> rerun.Outcome | None:
-        """Replay the incident's first step, then try remedies; None where nothing was kept at all."""
+        """Replay the incident's first step, then try remedies; None where nothing was kept at all.
+
+        `looking` looks at the steps before it, where they can be repeated.
+        """
         ways = self.ways
         if not self.on or ways is None or self._investigated >= MOST:
             return None
@@ -96,8 +102,9 @@ class Rewind:
             ways = replace(ways, run=self._made)
             subject = replace(subject, last_loss=lambda: None)
         trials = rerun.Trials(subject, self._seconds) if self._seconds else None
+        witness = looking if ways.run is self.ways.run else None
         outcome = rerun.investigate(
-            self._memory, ways, incident.first_step, incident.origin, collector, self._under_xla, trials
+            self._memory, ways, incident.first_step, incident.origin, collector, self._under_xla, trials, witness
         )
         outcome.extra["seconds"] = round(time.monotonic() - start, 3)
         return outcome
@@ -112,6 +119,10 @@ class Rewind:
         except OSError as error:  # what else is recorded may still fit
             self._say("no_capsule", f"the capsule of step {incident.first_step:,} cannot be written: {error}")
             return ""
+
+    def _first_known(self) -> set[int]:
+        optimizer = self.ways.optimizer if self.ways is not None else None
+        return {id(handle_of(variable)) for variable, _ in first_values(optimizer)}
 
     def _too_large(self, size: int) -> None:
         self._say(

@@ -72,8 +72,9 @@ class Handles:
         """Whether the variable is the recorder's."""
         return id(handle) in self._ours
 
-    def __len__(self) -> int:
-        return len(self._known)
+    def ids(self) -> set[int]:
+        """Ids of the handles of the run's variables."""
+        return set(self._known)
 
     def read(self) -> list[tuple[Any, Any, Any]]:
         known = (*self._known.values(), *self._ours.values())
@@ -116,6 +117,13 @@ class State:
         """Without the variables that an earlier state did not know, as the slots that an optimizer made since."""
         known = {id(handle) for handle, _, _ in earlier.values}
         return State([value for value in self.values if id(value[0]) in known], self.randomness)
+
+    def with_others(self, values: Iterable[tuple[Any, Any]]) -> State:
+        """And (variable, value) of variables that were not there yet when this was kept."""
+        known = {id(handle) for handle, _, _ in self.values}
+        others = [(handle_of(v), v.dtype, value) for v, value in values]
+        new = [(h, d, value) for h, d, value in others if h is not None and id(h) not in known]
+        return State([*self.values, *new], self.randomness)
 
     def put_back(self) -> None:
         for handle, _, value in self.values:
