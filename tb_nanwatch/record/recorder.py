@@ -63,6 +63,7 @@ class Recorder(Recording):
         self._around_replicas: Collector | None = None
         self._calls = 0
         self._begun = False
+        self._interrupt: KeyboardInterrupt | None = None  # the user's, until what the replay found is written
         alone = slots == 1 and worker is None  # workers of a job would have to replay together
         self.rewind = Rewind(self._say, options, state) if options.replay and alone else None
         self._capsules = Capsules(Path(logdir), entry_point, names, options.disk_megabytes << 20)
@@ -129,6 +130,9 @@ class Recorder(Recording):
                 launched, self._pending = self._pending, launched
             if launched is not None:
                 self._take(self._probe.arrive(launched))
+        if self._interrupt is not None:
+            interrupt, self._interrupt = self._interrupt, None
+            raise interrupt
         self._act(before)
 
     def close(self) -> None:
@@ -213,6 +217,7 @@ class Recorder(Recording):
         )
         if outcome is None:
             return None
+        self._interrupt = outcome.interrupt
         folder = ""
         with self.guard.contained("writing a capsule"):
             folder = rewind.keep(incident, outcome, self._capsules)
