@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,25 @@ PARTS: Final = 10  # the run in as many parts
 PROGRESS: Final = 0.02  # of the loss's beginning, at least
 CERTAIN: Final = 3.0  # standard errors
 BETTER: Final = 0.1  # of the very first loss
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The very first value of a loss, computed before any update; its highest; the lowest mean of any tenth of it."""
+
+    name: str
+    first: float
+    highest: float
+    lowest: float
+
+    @property
+    def untrained(self) -> bool:
+        """Whether no tenth was better than the beginning."""
+        return self.lowest > self.first - BETTER * abs(self.first)
+
+    def rose(self, times: float) -> bool:
+        """Whether it rose to so many times the first value."""
+        return self.highest >= self.first + (times - 1) * abs(self.first)
 
 
 def stuck(run: Run, last: int) -> bool:
@@ -32,17 +52,13 @@ def stuck(run: Run, last: int) -> bool:
     return False
 
 
-def untrained(run: Run, last: int) -> tuple[str, float, float] | None:
-    """(name, first value, highest value) of a loss of which no tenth was better than its very first value.
-
-    That value was computed before any update. None where there is none such, or the first step was not recorded.
-    """
+def extent(run: Run, last: int) -> Extent | None:
+    """Of a loss that was recorded from the first step on; None where there is none such."""
     for info in run.kind("loss"):
         series = run.series(info.tag, "value", run.first_step, last)
         values = series.values[np.isfinite(series.values)]
         if len(values) < FEWEST or series.steps[0] != run.first_step or not np.isfinite(series.values[0]):
             continue
-        first = float(values[0])
         lowest = min(float(part.mean()) for part in np.array_split(values[1:], PARTS))
-        return (info.name, first, float(values.max())) if lowest > first - BETTER * abs(first) else None
+        return Extent(info.name, float(values[0]), float(values.max()), lowest)
     return None

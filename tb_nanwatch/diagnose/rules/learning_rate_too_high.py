@@ -4,7 +4,8 @@ MindInsight and TheDeepChecker call an update of more than a tenth of the weight
 UMLAUT a learning rate above 0.01. Healthy runs do all that for a while: 0.2 of the weights at the first steps of plain
 SGD, and more behind zeros. So either the first update is 0.3 of the weights in half of the matrices and the loss
 then rose to three times what it was before any update, or the updates stay above a tenth; and no tenth of the run
-may have been better than the very first loss, which a run that recovers is.
+may have been better than the very first loss, which a run that recovers is (half of it, after a thirtyfold rise: a
+network with dead layers ends at what guessing gives).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.rules.activations import FEWEST_STEPS, last_step
-from tb_nanwatch.diagnose.rules.course import untrained
+from tb_nanwatch.diagnose.rules.course import extent
 from tb_nanwatch.diagnose.rules.finding import Finding
 from tb_nanwatch.diagnose.rules.updates import Moves, learning_rate, moves
 from tb_nanwatch.store.run import Run
@@ -25,6 +26,8 @@ FIRST_RATIO: Final = 0.3
 RATIO: Final = 0.1
 SHARE: Final = 0.5  # of the matrices
 RISE: Final = 3.0  # times the first loss
+THROWN: Final = 30.0  # times the first loss: then, coming back to half of it is no recovery
+HALF: Final = 0.5
 
 
 def learning_rate_too_high(run: Run) -> Iterable[Finding]:
@@ -32,14 +35,13 @@ def learning_rate_too_high(run: Run) -> Iterable[Finding]:
     last = last_step(run)
     if last - run.first_step + 1 < FEWEST_STEPS:
         return
-    found = untrained(run, last)
-    if found is None:
+    loss = extent(run, last)
+    if loss is None or not (loss.untrained or (loss.rose(THROWN) and loss.lowest > HALF * loss.first)):
         return
-    name, first, highest = found
     moved = moves(run, last)
     at_once = [m for m in moved if m.first >= FIRST_RATIO]
     always = [m for m in moved if m.typical >= RATIO]
-    if _most(at_once, moved) and highest >= first + (RISE - 1) * abs(first):
+    if _most(at_once, moved) and loss.rose(RISE):
         worst = max(at_once, key=lambda m: m.first)
         share = f"the first update alone was {words.magnitude(worst.first)} of the norm of"
         others = "and of that order in most layers"
@@ -49,10 +51,10 @@ def learning_rate_too_high(run: Run) -> Iterable[Finding]:
         others = "and a tenth or more in most layers"
     else:
         return
-    went = f"was {words.magnitude(first)} before any update, rose to {words.magnitude(highest)}"
+    went = f"was {words.magnitude(loss.first)} before any update, rose to {words.magnitude(loss.highest)}"
     evidence = [
         f"{share} {words.printable(worst.info.name)}, {others}; a hundredth is much",
-        f"{words.place('loss', name)} {went} and was not below its beginning for long",
+        f"{words.place('loss', loss.name)} {went} and was at best {words.magnitude(loss.lowest)} for long",
     ]
     rates = learning_rate(run, last)
     if len(rates):

@@ -13,7 +13,7 @@ from typing import Final
 
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.rules.activations import FEWEST_STEPS, last_step
-from tb_nanwatch.diagnose.rules.course import untrained
+from tb_nanwatch.diagnose.rules.course import extent
 from tb_nanwatch.diagnose.rules.finding import Finding
 from tb_nanwatch.diagnose.rules.learning_rate_too_high import learning_rate_too_high
 from tb_nanwatch.diagnose.rules.updates import moves
@@ -25,7 +25,8 @@ RATIO: Final = 0.3
 def update_too_large(run: Run) -> Iterable[Finding]:
     """At most one finding, on the matrix that is changed most."""
     last = last_step(run)
-    if last - run.first_step + 1 < FEWEST_STEPS or untrained(run, last) is None:
+    loss = extent(run, last)
+    if last - run.first_step + 1 < FEWEST_STEPS or loss is None or not loss.untrained:
         return
     large = [m for m in moves(run, last) if m.typical >= RATIO]
     if not large or any(learning_rate_too_high(run)):
