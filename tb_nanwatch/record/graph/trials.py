@@ -1,0 +1,225 @@
+"""Remedies tried in a session of their own, on the steps of a graph that were kept.
+
+What a remedy changes is fed: the input of an op, the learning rate of an optimizer's kernel, gradients, the batch. The
+control is the same steps with nothing changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from tb_nanwatch.format.records import Origin
+from tb_nanwatch.record.graph import guards, names, walk
+from tb_nanwatch.record.graph.memory import Fed
+
+HORIZON: Final = 64  # steps of a trial; batches are used again when they run out
+SHARE: Final = 1 / 3  # of the time left, for one trial
+EXTREME: Final = 20.0  # a float feed beyond this is scaled in a trial of its own
+TRAINED: Final = ("forward", "loss", "backward", "update")
+
+Feeds = dict[Any, Any]
+Change = Callable[[Feeds], Feeds]  # from what the program feeds to what is fed
+
+
+@dataclass
+class Bench:
+    """variables: before the first of `steps`, by name; op: the forward op of the origin; deadline: of monotonic()."""
+
+    session: Any
+    graph: Any
+    variables: Mapping[str, Any]
+    steps: Sequence[Fed]
+    losses: Sequence[Any]
+    gradients: Sequence[Any]
+    deadline: float
+    op: Any = None
+    _control: bool | None = field(default=None)
+
+    def run(self, change: Change) -> tuple[bool, int, list[float]]:
+        """(whether all stayed finite, steps, the losses) from the kept variables on."""
+        load(self.session, self.graph, self.variables)
+        weights = list(variables(self.graph).values())
+        until = time.monotonic() + max(1.0, (self.deadline - time.monotonic()) * SHARE)
+        losses: list[float] = []
+        for number in range(max(HORIZON, len(self.steps))):
+            fed = self.steps[number % len(self.steps)]
+            given = change(feeds(self.graph, fed))
+            values = self.session.run([list(self.losses), fed.fetches], given)[0]
+            losses += [float(np.mean(values[0]))] if values else []
+            over = time.monotonic() > until
+            looked = number % 8 == 7 or number == len(self.steps) - 1 or over
+            fine = _finite(values) and (not looked or _finite(self.session.run(weights)))
+            if not fine:
+                return False, number + 1, losses
+            if over:
+                return number + 1 >= len(self.steps), number + 1, losses
+        return True, number + 1, losses
+
+    @property
+    def control(self) -> bool:
+        """Whether the unchanged steps fail here too."""
+        if self._control is None:
+            self._control = not self.run(lambda given: given)[0]
+        return self._control
+
+
+def run(bench: Bench, origin: Origin, through_where: bool) -> Iterator[dict[str, Any]]:
+    """Entries for JSON, one a trial, likeliest first."""
+    for name, note, value, also, change in _plan(bench, origin, through_where):
+        entry: dict[str, Any] = {"remedy": name, "note": note, "also": list(also), "losses": []}
+        entry |= {} if value is None else {"value": value}
+        if isinstance(change, str):
+            yield entry | {"outcome": "not_run", "steps": 0, "control": "not_run", "note": change}
+            continue
+        if time.monotonic() > bench.deadline:
+            yield entry | {
+                "outcome": "not_run", "steps": 0, "control": "not_run", "note": f"{note}; no time was left for it"
+            }  # fmt: skip
+            continue
+        try:
+            if not bench.control:
+                why = f"{note}; the same steps unchanged were finite, too"
+                yield entry | {"outcome": "inconclusive", "steps": 0, "control": "finite", "note": why}
+                return
+            finite, steps, losses = bench.run(change)
+        except (tf.errors.OpError, ValueError, TypeError) as error:
+            why = f"{note}; {type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            yield entry | {"outcome": "inconclusive", "steps": 0, "control": "not_run", "note": why}
+            continue
+        told = [v if np.isfinite(v) else "NaN" for v in losses[:: max(1, len(losses) // 8)]]
+        width = len(bench.steps) if len(losses) >= 2 * len(bench.steps) else len(losses) // 4
+        if finite and width:
+            entry["course"] = [float(np.mean(losses[:width])), float(np.mean(losses[-width:]))]
+        yield entry | {
+            "outcome": "finite" if finite else "nonfinite", "steps": steps, "control": "nonfinite", "losses": told
+        }  # fmt: skip
+
+
+Planned = tuple[str, str, float | None, tuple[str, ...], Change | str]
+
+
+def _plan(bench: Bench, origin: Origin, through_where: bool) -> Iterator[Planned]:
+    kind = bench.op.type if bench.op is not None else ""
+    guard = guards.guard_of(kind) if origin.phase != "input" else None
+    if guard is not None:
+        number, kept, name, words = guard
+        also = guards.ALSO.get(kind, ())
+        named = ("safe_where", name, *also) if through_where else (name, *also)
+        yield named[0], words, None, named[1:], _kept_inside(bench, bench.op.inputs[number], kept)
+    if guard is None and origin.phase in TRAINED:
+        yield from _slower(bench)
+    yield from _cleaner(bench, origin)
+    if guard is not None:
+        yield from _slower(bench)
+    if origin.phase in TRAINED:
+        yield "clip_gradients", "global norm of the gradients at most 1", 1.0, (), _clipped(bench, 1.0)
+
+
+def _kept_inside(bench: Bench, tensor: Any, kept: Callable[[Any], Any]) -> Change:
+    return lambda given: {**given, tensor: kept(bench.session.run(tensor, given))}
+
+
+def _slower(bench: Bench) -> Iterator[Planned]:
+    name = "lower_learning_rate"
+    training = [op for op in bench.graph.get_operations() if walk.is_apply(op)]
+    rates = list({t.name: t for op in training if (t := names.argument(op, "lr", "alpha")) is not None}.values())
+    if not rates or not all(bench.graph.is_feedable(t) for t in rates):
+        yield name, "", None, (), "no training op of this graph takes a learning rate as an input"
+        return
+    for factor in (0.1, 0.01):
+
+        def change(given: Feeds, factor: float = factor) -> Feeds:
+            values = bench.session.run(rates, given)
+            return {**given, **{t: v * v.dtype.type(factor) for t, v in zip(rates, values, strict=True)}}
+
+        yield name, f"learning rate times {factor:g}", factor, (), change
+
+
+def _cleaner(bench: Bench, origin: Origin) -> Iterator[Planned]:
+    name, failing = "clean_input", bench.steps[-1].feeds
+    size = next((len(v) for v in map(np.asarray, failing.values()) if v.ndim), 0)
+    bad = set(origin.samples)
+    if bad and len(bad) < size:
+        good = [n for n in range(size) if n not in bad]
+        rows = [n if n not in bad else good[n % len(good)] for n in range(size)]
+
+        def without(given: Feeds) -> Feeds:
+            mine = all(given[t] is failing.get(t.name) for t in given)
+            return (
+                {t: np.asarray(v)[rows] if np.ndim(v) and len(v) == size else v for t, v in given.items()}
+                if mine
+                else given
+            )
+
+        samples = "the bad sample" if len(bad) == 1 else f"the {len(bad)} bad samples"
+        yield name, f"without {samples} of the failing batch", None, (), without
+    elif bad:
+        yield name, "", None, (), f"all {size} samples of the batch fail: there is no good one to keep"
+    sizes = {
+        n: float(np.abs(a[np.isfinite(a)]).max(initial=0))
+        for n, v in failing.items()
+        if (a := np.asarray(v)).dtype.kind == "f"
+    }
+    large = {n: s for n, s in sizes.items() if s > EXTREME}
+    if large and origin.phase != "input":
+        told = " and ".join(f"{n.removesuffix(':0')} divided by {s:.4g}" for n, s in large.items())
+        yield (
+            name,
+            f"{told}, the largest magnitude",
+            None,
+            (),
+            lambda given: {
+                t: np.asarray(v) / np.asarray(v).dtype.type(large[t.name]) if t.name in large else v
+                for t, v in given.items()
+            },
+        )
+
+
+def _clipped(bench: Bench, bound: float) -> Change | str:
+    dense = [t for t in bench.gradients if isinstance(t, tf.Tensor) and bench.graph.is_feedable(t)]
+    if not dense or len(dense) != len(bench.gradients):
+        return "the graph does not let its gradients be fed"
+
+    def change(given: Feeds) -> Feeds:
+        values = bench.session.run(dense, given)
+        norm = float(np.sqrt(sum(np.square(v.astype(np.float64)).sum() for v in values)))
+        scale = bound / norm if norm > bound else 1.0
+        return {**given, **{t: v * v.dtype.type(scale) for t, v in zip(dense, values, strict=True)}}
+
+    return change
+
+
+# ---------------------------------------------------------------- the session
+
+
+def variables(graph: Any) -> dict[str, Any]:
+    """All variables of a graph by name."""
+    tf1 = tf.compat.v1
+    with graph.as_default():
+        return {v.name: v for v in (*tf1.global_variables(), *tf1.local_variables())}
+
+
+def load(session: Any, graph: Any, values: Mapping[str, Any]) -> None:
+    """Put values into the session's variables, by the initializers that are in the graph already."""
+    targets, given = [], {}
+    for name, variable in variables(graph).items():
+        value = values.get(name, values.get(name.removesuffix(":0")))
+        targets.append(variable.initializer)
+        if value is not None:
+            given[variable.initializer.inputs[1]] = value
+    session.run(targets, given)
+
+
+def feeds(graph: Any, fed: Fed) -> Feeds:
+    """What a step was fed, by tensor."""
+    return {graph.get_tensor_by_name(name): value for name, value in fed.feeds.items()}
+
+
+def _finite(values: Sequence[Any]) -> bool:
+    return all(np.isfinite(v).all() for v in map(np.asarray, values) if v.dtype.kind == "f")
