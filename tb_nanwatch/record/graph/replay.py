@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tb_nanwatch.format.records import Counts, OperandStats, Origin, Source
-from tb_nanwatch.record.graph import walk
+from tb_nanwatch.record.graph import guards, trials, walk
 from tb_nanwatch.record.graph.memory import Fed, Memory
 from tb_nanwatch.record.kernels import FLOATS
 from tb_nanwatch.record.replay import origin as eager_origin
@@ -26,7 +26,6 @@ from tb_nanwatch.record.replay import source
 from tb_nanwatch.record.replay.rerun import Outcome
 
 MOST_SAMPLES: Final = 1024
-FEW: Final = 5  # steps of a trial
 _SKIPPED: Final = ("Const", "Placeholder", "VariableV2", "VarHandleOp", "ReadVariableOp")
 # : ops whose true inputs cannot be fetched, since they lie in a loop, a branch or a list: what they put out was made
 # elsewhere
@@ -93,8 +92,12 @@ def investigate(
     losses: Sequence[Any],
     gradients: Sequence[Any],
     layers: Sequence[str],
+    seconds: float = 60,
 ) -> Outcome:
-    """Replay the steps up to `step` in a session of its own; `coarse` is the origin that the recorder saw."""
+    """Replay the steps up to `step` in a session of its own; `coarse` is the origin that the recorder saw.
+
+    Then remedies are tried for `seconds`.
+    """
     steps = memory.until(step)
     if not steps or memory.variables is None:
         return Outcome(None, {"replay": "not possible", "why": "the state before this step was not kept"})
@@ -102,106 +105,40 @@ def investigate(
     tf1 = tf.compat.v1
     with tf1.Session(graph=graph, config=tf1.ConfigProto(device_count={"GPU": 0})) as session:
         try:
-            _load(session, graph, memory.variables)
+            trials.load(session, graph, memory.variables)
             for fed in steps[:-1]:
-                session.run(fed.fetches, _feeds(graph, fed))
-            before = session.run(_variables(graph))
+                session.run(fed.fetches, trials.feeds(graph, fed))
             seen = _look(session, graph, steps[-1], losses, gradients)
             outcome = _told(seen, coarse, layers)
-            trial = _trial(session, graph, seen, outcome, steps, before, losses)
+            if seconds:
+                bench = trials.Bench(
+                    session, graph, memory.variables, steps, losses, gradients, time.monotonic() + seconds
+                )
+                outcome.extra["trials"] = _tried(bench, seen, outcome, coarse)
         except tf.errors.OpError as error:
             why = f"the step cannot run in a session of its own: {str(error).splitlines()[0][:300]}"
             return Outcome(None, {"replay": "not possible", "why": why})
-    outcome.extra["trials"] = trial
     outcome.extra.update(replayed_steps=len(steps), seconds=round(time.monotonic() - start, 3))
     return outcome
 
 
-def _variables(graph: Any) -> dict[str, Any]:
-    tf1 = tf.compat.v1
-    with graph.as_default():
-        return {v.name: v for v in (*tf1.global_variables(), *tf1.local_variables())}
+def _tried(bench: trials.Bench, seen: Seen, outcome: Outcome, coarse: Origin) -> list[dict[str, Any]]:
+    origin = outcome.origin or coarse
+    if outcome.origin is not None and origin.op_name and origin.phase != "input":
+        op = bench.graph.get_operation_by_name(origin.op_name)
+        bench.op = op if op in seen.forward else _forward_of(seen, op)
+    done: list[dict[str, Any]] = []
+    try:
+        for entry in trials.run(bench, origin, bool(outcome.extra.get("through_where"))):
+            done.append(entry)  # noqa: PERF402  # what was done before an error stays
+    except tf.errors.OpError as error:
+        outcome.extra["trials_failed"] = str(error).splitlines()[0][:300]
+    return done
 
 
-def _trial(
-    session: Any,
-    graph: Any,
-    seen: Seen,
-    outcome: Outcome,
-    steps: Sequence[Fed],
-    before: Mapping[str, Any],
-    losses: Sequence[Any],
-) -> list[dict[str, Any]]:
-    """The failing step once more with the op's input kept in its domain, and some steps behind it.
-
-    The graph cannot be changed; but a session takes a value for any tensor, so the guarded input is fed.
-    """
-    origin = outcome.origin
-    op_type = str(outcome.extra.get("forward_op", origin.op_type if origin is not None else ""))
-    if origin is None or origin.phase == "input" or op_type not in _GUARDS:
-        return []
-    op = graph.get_operation_by_name(origin.op_name)
-    op = _forward_of(seen, op) if op not in seen.forward else op
-    number, guard, remedy, words = _GUARDS[op_type]
-    tensor = op.inputs[number]
-    if tensor.name not in seen.values:
-        return []
-    _load(session, graph, before)
-    count = 0
-    for fed in (steps[-1], *steps[: FEW - 1]):
-        feeds = _feeds(graph, fed)
-        value = session.run(tensor, feeds)
-        session.run(fed.fetches, {**feeds, tensor: guard(value)})
-        loss = session.run(list(losses), {**feeds, tensor: guard(value)})
-        count += 1
-        weights = session.run(list(_variables(graph).values()))
-        if not all(np.isfinite(v).all() for v in (*loss, *weights) if np.asarray(v).dtype.kind == "f"):
-            break
-    finite = all(np.isfinite(v).all() for v in loss) and all(
-        np.isfinite(v).all() for v in weights if np.asarray(v).dtype.kind == "f"
-    )
-    return [
-        {
-            "remedy": "safe_where" if outcome.extra.get("through_where") else remedy,
-            "outcome": "finite" if finite else "nonfinite",
-            "steps": count,
-            "control": "nonfinite",
-            "note": words,
-            "losses": [],
-        }
-    ]
-
-
-def _away_from_zero(value: Any) -> Any:
-    return np.where(np.abs(value) < 1e-7, np.where(value < 0, -1e-7, 1e-7), value).astype(value.dtype)
-
-
-#: forward op -> number of the input that is kept in its domain, how, the remedy, and in words
-_GUARDS: Final[dict[str, tuple[int, Any, str, str]]] = {
-    "Log": (0, lambda x: np.maximum(x, 1e-10), "clip_predictions_or_from_logits", "log(max(x, 1e-10))"),
-    "Exp": (0, lambda x: np.minimum(x, 80), "clip_predictions_or_from_logits", "exp(min(x, 80))"),
-    "RealDiv": (1, _away_from_zero, "guard_division", "a divisor kept 1e-7 away from 0"),
-    "Div": (1, _away_from_zero, "guard_division", "a divisor kept 1e-7 away from 0"),
-    "Reciprocal": (0, _away_from_zero, "guard_division", "an argument kept 1e-7 away from 0"),
-    "Sqrt": (0, lambda x: np.maximum(x, 1e-12), "guard_division", "sqrt(max(x, 1e-12))"),
-    "Rsqrt": (0, lambda x: np.maximum(x, 1e-12), "guard_division", "rsqrt(max(x, 1e-12))"),
-    "Softmax": (0, lambda x: np.maximum(x, -1e9), "safe_where", "a mask of -1e9 in the place of -inf"),
-}
-
-
-def _load(session: Any, graph: Any, values: Mapping[str, Any]) -> None:
-    """Put values into the session's variables, by the initializers that are in the graph already."""
-    targets, feeds = [], {}
-    for name, variable in _variables(graph).items():
-        value = values.get(name, values.get(name.removesuffix(":0")))
-        targets.append(variable.initializer)
-        if value is not None:
-            feeds[variable.initializer.inputs[1]] = value
-    session.run(targets, feeds)
-
-
-def _feeds(graph: Any, fed: Fed) -> dict[Any, Any]:
-    return {graph.get_tensor_by_name(name): value for name, value in fed.feeds.items()}
+def guard_of(op_type: str) -> tuple[int, Any, str, str] | None:
+    """(number of the input that is kept in its domain, how, name of the remedy, in words); None where none is known."""
+    return guards.guard_of(op_type)
 
 
 def _look(session: Any, graph: Any, fed: Fed, losses: Sequence[Any], gradients: Sequence[Any]) -> Seen:
@@ -215,7 +152,7 @@ def _look(session: Any, graph: Any, fed: Fed, losses: Sequence[Any], gradients: 
         for t in op.outputs
         if t.dtype.base_dtype in FLOATS and t.name not in fed.feeds
     ]
-    fetched = session.run(wanted, _feeds(graph, fed))
+    fetched = session.run(wanted, trials.feeds(graph, fed))
     values = {t.name: v for t, v in zip(wanted, fetched, strict=True)}
     floats = {n: v for n, v in fed.feeds.items() if np.asarray(v).dtype.kind == "f"}
     sinks = dict.fromkeys((t.name for t in gradients), "gradient") | dict.fromkeys((t.name for t in losses), "loss")
