@@ -92,6 +92,7 @@ class GraphRecorder(Recording):
             [loss.source for loss in self._graph.gauges.losses],
             [s.tensor for pack in self._graph.gauges.packs for s in pack.members if s.kind == "gradient"],
             self._graph.layers,
+            self.options.trial_seconds,
         )
         return self._incidents.improve(incident.id, outcome.origin, outcome.as_json())
 
