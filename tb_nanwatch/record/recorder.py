@@ -27,6 +27,7 @@ from tb_nanwatch.record.recording import Recording
 from tb_nanwatch.record.replay.capsule import Capsules
 from tb_nanwatch.record.replay.rewind import Rewind
 from tb_nanwatch.record.replay.trials import Subject
+from tb_nanwatch.record.retrospect import Retrospect
 
 _open: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
@@ -212,16 +213,32 @@ class Recorder(Recording):
         subject = Subject(
             [v.variable for v in self._weights], rate if hasattr(rate, "assign") else None, self._last_loss
         )
+        looking = self._look_back()
         outcome = rewind.investigate(
-            incident, lambda: Collector(self.names, self.options, self.guard, copies=self._copies), subject
+            incident, lambda: Collector(self.names, self.options, self.guard, copies=self._copies), subject, looking
         )
         if outcome is None:
             return None
+        with self.guard.contained("writing the steps before an incident"):
+            looking.write(self._writer)
         self._interrupt = outcome.interrupt
         folder = ""
         with self.guard.contained("writing a capsule"):
             folder = rewind.keep(incident, outcome, self._capsules)
         return self._incidents.improve(incident.id, outcome.origin, outcome.as_json(), folder)
+
+    def _look_back(self) -> Retrospect:
+        alone = self._device.slots == 1  # else the plan has the weights
+        weights = self._weights if alone else []
+        return Retrospect(
+            self._device,
+            self._probe.anew(weights),
+            self._weight_infos() if alone else [],
+            self._tensors.by_id,
+            self._latest_plan,
+            self._scalars.current_loss_scale,
+            self._rows,
+        )
 
     def _last_loss(self) -> float | None:
         """Loss of the last step that ran through the watched function, recorded or not."""

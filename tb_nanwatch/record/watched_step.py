@@ -106,7 +106,7 @@ class WatchedStep:
             self._inside = False
         if recorder.rewind is not None:
             recorder.rewind.ways = Ways(
-                run=lambda data: self._step(*data[0], **data[1]),
+                run=self._again,
                 by_hand=lambda data: self._by_hand(*data[0], **data[1]),
                 fresh=self._fresh if self._inside else None,
                 inputs=lambda data: (*data[0], *data[1].values()),
@@ -136,6 +136,11 @@ class WatchedStep:
 
     def __exit__(self, *exception: Any) -> None:
         self.close()
+
+    def _again(self, data: Any) -> Any:
+        """The watched step on what `before_call` was given as data."""
+        args, kwargs = data
+        return self._step(*args, **kwargs) if self._inside else self._run_inside(self._step, args, kwargs)
 
     def _fresh(self) -> Callable[[Any], Any]:
         """The unwatched step anew, as a function of what `before_call` was given as data."""

@@ -97,12 +97,12 @@ class Rewind:
             return None
         self._investigated += 1
         start = time.monotonic()
+        witness: Retrospect | None = looking
         if self._draws and ways.fresh is not None:
             self._made = self._made or ways.fresh()
-            ways = replace(ways, run=self._made)
+            ways, witness = replace(ways, run=self._made), None
             subject = replace(subject, last_loss=lambda: None)
         trials = rerun.Trials(subject, self._seconds) if self._seconds else None
-        witness = looking if ways.run is self.ways.run else None
         outcome = rerun.investigate(
             self._memory, ways, incident.first_step, incident.origin, collector, self._under_xla, trials, witness
         )
