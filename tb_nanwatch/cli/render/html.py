@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader
 
 from tb_nanwatch.cli.document import Document
 from tb_nanwatch.cli.render import cells
+from tb_nanwatch.cli.render.again import again
 from tb_nanwatch.diagnose import words
 
 
@@ -17,4 +18,4 @@ def render(document: Document, out: TextIO) -> None:
         loader=PackageLoader("tb_nanwatch.cli.render", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["printable"] = words.printable
-    out.write(environment.get_template("report.html.j2").render(document=document, cells=cells))
+    out.write(environment.get_template("report.html.j2").render(document=document, cells=cells, again=again))

@@ -7,6 +7,7 @@ from typing import TextIO
 
 from tb_nanwatch.cli.document import Document
 from tb_nanwatch.cli.render import cells
+from tb_nanwatch.cli.render.again import again
 from tb_nanwatch.diagnose import PostMortem, words
 
 
@@ -14,12 +15,12 @@ def render(document: Document, out: TextIO) -> None:
     """Write the report; everything that Markdown or HTML would interpret in a name is escaped."""
     parts = [f"# NaN Watch report: {_plain(words.printable(document.logdir))}"]
     for found in document.runs:
-        parts += _run(found)
+        parts += _run(found, document.logdir)
     parts += _damage("Files that belong to no run", document.damage)
     out.write("\n\n".join(parts) + "\n")
 
 
-def _run(found: PostMortem) -> list[str]:
+def _run(found: PostMortem, logdir: str) -> list[str]:
     parts = [f"## {_plain(words.printable(found.run.name))}: {found.status}", f"**{_plain(found.verdict.headline)}**"]
     parts += [_plain(paragraph) for paragraph in found.verdict.paragraphs]
     parts += _table("Incidents", cells.incidents(found))
@@ -32,6 +33,8 @@ def _run(found: PostMortem) -> list[str]:
     parts += _table("Findings", cells.findings(found))
     for name, why, snippet in cells.remedies(found):
         parts += [f"Try **{_plain(name)}**: {_plain(why)}", _fenced(snippet)]
+    for capsule in again(found, logdir):
+        parts += [f"Step {capsule.step:,} is kept as it began:", _fenced("\n".join(capsule.lines), "sh")]
     return parts + _table("Notes", cells.notes(found)) + _damage("Damage", found.run.damage)
 
 
@@ -44,10 +47,10 @@ def _table(title: str, content: cells.Table) -> list[str]:
     return [f"### {title}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
 
 
-def _fenced(snippet: str) -> str:
+def _fenced(snippet: str, language: str = "python") -> str:
     """Code in a fence that is longer than any in it."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", snippet)), default=0))
-    return f"{fence}python\n{snippet}\n{fence}"
+    return f"{fence}{language}\n{snippet}\n{fence}"
 
 
 def _damage(title: str, damage: tuple[str, ...]) -> list[str]:

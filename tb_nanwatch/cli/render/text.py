@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tb_nanwatch.cli.document import Document
 from tb_nanwatch.cli.render import cells
+from tb_nanwatch.cli.render.again import again
 from tb_nanwatch.diagnose import PostMortem, words
 
 PIPED_WIDTH: Final = 120
@@ -35,11 +36,11 @@ def _report(console: Console, document: Document) -> None:
         _table(console, words.printable(document.logdir), (("run", "status", "steps", "verdict"), rows))
         console.print()
     for found in document.runs:
-        _run(console, found)
+        _run(console, found, document.logdir)
     _damage(console, "Files that belong to no run", document.damage)
 
 
-def _run(console: Console, found: PostMortem) -> None:
+def _run(console: Console, found: PostMortem, logdir: str) -> None:
     style = STYLES.get(found.status, "bold")
     console.rule(
         Text.assemble(("run ", "dim"), words.printable(found.run.name), " ", (found.status, style)), align="left"
@@ -64,6 +65,11 @@ def _run(console: Console, found: PostMortem) -> None:
         console.print(Text.assemble(("Try ", "bold"), name, f": {why}"))
         for code in snippet.split("\n"):
             console.print(Text(f"    {code}", style="cyan"))
+    for capsule in again(found, logdir):
+        kept = Text.assemble(("Kept ", "bold"), f"step {capsule.step:,} as it began: {capsule.path}")
+        console.print(kept, soft_wrap=True)
+        for line in capsule.lines:
+            console.print(Text(f"    {line}", style="cyan"), soft_wrap=True)
     _table(console, "Notes", cells.notes(found))
     _damage(console, "Damage", found.run.damage)
 
