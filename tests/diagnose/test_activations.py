@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +51,14 @@ def recorded(
     gradient: Callable[[str, int], float] = lambda _, __: 0.1,
     inputs: Callable[[int], Output] = lambda _: CALM,
     loss: Callable[[int], float] = lambda step: 2.0 * 0.99**step,
+    ends: str = "",
 ) -> Run:
     """A run of layers a, b and c, with all statistics at every tenth step."""
     rows = [("input", "x", "", "", (BATCH, UNITS))]
     rows += [("activation", f"{n}/output", n, layer_class, (BATCH, UNITS)) for n in "abc"]
     rows += [(kind, f"{n}/kernel", n, layer_class, (UNITS, UNITS)) for kind in ("gradient", "weight") for n in "abc"]
-    infos = runs.network([*rows, ("loss", "loss", "", "", ())])
+    plain = runs.network([*rows, ("loss", "loss", "", "", ())])
+    infos = tuple(replace(info, activation=ends) if info.kind == "activation" else info for info in plain)
     norms = [info for info in infos if info.kind not in SCALAR_KINDS]
 
     def output(info: TensorInfo, step: int) -> Output:
@@ -203,3 +205,56 @@ def test_no_outlier(tmp_path: Path) -> None:
     jumped = recorded(tmp_path / "2", lambda _, __: CALM, loss=spike)
     large = recorded(tmp_path / "3", lambda _, __: CALM, inputs=lambda _: Output(1e14, 5e7, 1e7), loss=spike)
     assert [names(input_extreme_scale(run)) for run in (harmless, jumped, large)] == [[], [], []]
+
+
+def test_data_that_changes_its_scale(tmp_path: Path) -> None:
+    """Measured by the first batches, however many of the later ones are so."""
+
+    def shifted(step: int) -> Output:
+        return Output(1e6, 3e4, 10.0) if step >= 20 else CALM
+
+    run = recorded(tmp_path, lambda _, __: CALM, inputs=shifted, loss=lambda s: 500.0 if s >= 20 else 1.0, steps=200)
+    (finding,) = input_extreme_scale(run)
+    assert (finding.tensor, finding.first_step, finding.last_step) == ("x", 20, 199)
+    assert finding.evidence[0].startswith("from step 20 on most batches of the input x are on another scale: 1,8")
+    assert finding.evidence[1] == "the loss of step 20 was 500 times that of the steps before"
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", ""])
+def test_dead_by_its_function(activation: str, tmp_path: Path) -> None:
+    run = recorded(
+        tmp_path, lambda n, _: DEAD if n == "b" else RELU, gradient=lambda n, s: dead(n, s, 0), ends=activation
+    )
+    assert (names(dead_relu(run)), names(saturated_activation(run))) == (["b/output"], [])
+
+
+def test_a_sigmoid_at_zero_is_saturated(tmp_path: Path) -> None:
+    run = recorded(
+        tmp_path, lambda n, _: DEAD if n == "b" else CALM, gradient=lambda n, s: dead(n, s, 0), ends="sigmoid"
+    )
+    assert names(dead_relu(run)) == []
+    (finding,) = saturated_activation(run)
+    assert (finding.rule, finding.tensor) == ("saturated_activation", "b/output")
+    assert (
+        finding.evidence[0]
+        == "every output of b is exactly 0, the lower end of sigmoid: no gradient reaches its weights"
+    )
+
+
+@pytest.mark.parametrize("activation", ["linear", "tanh", "elu", "softmax"])
+def test_zeros_of_other_functions(activation: str, tmp_path: Path) -> None:
+    run = recorded(
+        tmp_path, lambda n, _: DEAD if n == "b" else CALM, gradient=lambda n, s: dead(n, s, 0), ends=activation
+    )
+    assert (names(dead_relu(run)), names(saturated_activation(run))) == ([], [])
+
+
+def test_the_known_function_counts(tmp_path: Path) -> None:
+    """What looks like a saturated tanh may be signs, or a sigmoid that is never 0; what is known needs no class."""
+    outputs = lambda n, _: TANH if n == "a" else CALM  # noqa: E731
+    found = [
+        names(saturated_activation(recorded(tmp_path / e, outputs, ends=e))) for e in ("linear", "sigmoid", "relu")
+    ]
+    assert found == [[], [], []]
+    known = recorded(tmp_path / "t", outputs, layer_class="Mine", ends="tanh")
+    assert names(saturated_activation(known)) == ["a/output"]

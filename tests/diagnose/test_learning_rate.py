@@ -40,7 +40,7 @@ def test_large_steps_for_ever(tmp_path: Path) -> None:
 
 
 def test_a_rate_that_is_not_too_high(tmp_path: Path) -> None:
-    recovered = recorded(tmp_path / "1", update=thrown, loss=lambda s: ruined(s) if s < 12 else 0.4)
+    recovered = recorded(tmp_path / "1", update=thrown, loss=lambda s: ruined(s) if s < 12 else 0.05)
     calm = recorded(tmp_path / "2", loss=ruined)
     falling = recorded(tmp_path / "3", update=steady(0.6))
     one = recorded(tmp_path / "4", update=lambda i, s: thrown(i, s) if i == 0 else 0.004, loss=ruined)
@@ -51,7 +51,7 @@ def test_a_rate_that_is_not_too_high(tmp_path: Path) -> None:
 
 def test_thrown_far_and_back_to_guessing(tmp_path: Path) -> None:
     """Chance may be better than an unlucky beginning; after such a rise that is no training."""
-    guessing = recorded(tmp_path / "1", update=thrown, loss=lambda s: 1.7 if s == 0 else 400.0 if s < 12 else 1.1)
+    guessing = recorded(tmp_path, update=thrown, loss=lambda s: 5.1 if s == 0 else 400.0 if s < 12 else 1.1)
     assert rules(learning_rate_too_high(guessing)) == [("learning_rate_too_high", "d0/kernel")]
 
 

@@ -1,11 +1,19 @@
-"""One batch unlike all others, and a loss that jumped with it: an outlier in the data that training survived."""
+"""Batches unlike the first ones, and a loss that jumped with them: outliers, or data that changed its scale under way.
+
+AWS warns of images whose mean is off by 0.2, UMLAUT of inputs outside [-1, 1]; plenty of healthy data is. Here a batch
+must have a hundred times the norm that was typical of the first ones, and the loss must have jumped tenfold. Of an
+input its norm, mean, largest element and share of zeros are recorded, nothing by column: which column was extreme, or
+constant, this rule cannot say.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.rules.activations import FEWEST_STEPS, last_step
@@ -13,46 +21,75 @@ from tb_nanwatch.diagnose.rules.finding import Finding
 from tb_nanwatch.format.records import TensorInfo
 from tb_nanwatch.store.run import Run
 
-TIMES: Final = 100.0  # the median norm of the batches; heavy-tailed data stays below
+TIMES: Final = 100.0  # the median norm of the first batches; heavy-tailed data stays below
 LOSS_TIMES: Final = 10.0  # the median loss of the steps before
 BINS: Final = 256
 WINDOW: Final = 64
+LASTING: Final = 0.5  # of the batches from the first large one on: no outliers, but other data
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """An input that was `times` its typical norm at its worst; the steps of its first and its worst large batch."""
+
+    info: TensorInfo
+    times: float
+    first: int
+    worst: int
+    lasting: bool
 
 
 def input_extreme_scale(run: Run) -> Iterable[Finding]:
-    """At most one finding, on the batch that stands out most."""
+    """At most one finding, on the input that stands out most."""
     last = last_step(run)
     if last - run.first_step + 1 < FEWEST_STEPS:
         return
-    worst = max((_outlier(run, info, last) for info in run.kind("input")), key=lambda o: o[1], default=None)
-    if worst is None or worst[1] < TIMES:
+    outliers = [found for info in run.kind("input") if (found := _outlier(run, info, last)) is not None]
+    if not outliers:
         return
-    info, times, step = worst
-    jump = _loss_jump(run, step)
+    found = max(outliers, key=lambda outlier: outlier.times)
+    jump, step = max((_loss_jump(run, step), step) for step in {found.first, found.worst})
     if jump < LOSS_TIMES:
         return
-    evidence = (
-        f"at step {step:,} {words.place('input', info.name)} was {words.magnitude(times)} times the median batch",
-        f"the loss of that step was {words.magnitude(jump)} times that of the steps before",
-    )
-    yield Finding("input_extreme_scale", "warning", info.name, step, step, evidence, ("clean_input", "clip_gradients"))
+    what = words.place("input", found.info.name)
+    first, until = (found.first, last) if found.lasting else (step, step)
+    times = f"{words.magnitude(found.times)} times"
+    if found.lasting:
+        seen = f"from step {first:,} on most batches of {what} are on another scale: {times} the first ones at worst"
+    else:
+        seen = f"at step {step:,} {what} was {times} the median of the first batches"
+    evidence = (seen, f"the loss of step {step:,} was {words.magnitude(jump)} times that of the steps before")
+    remedies = ("clean_input", "clip_gradients")
+    yield Finding("input_extreme_scale", "warning", found.info.name, first, until, evidence, remedies)
 
 
-def _outlier(run: Run, info: TensorInfo, last: int) -> tuple[TensorInfo, float, int]:
-    """The step with the largest norm, and how many times the median that is."""
+def _outlier(run: Run, info: TensorInfo, last: int) -> Outlier | None:
     line = run.binned(info.tag, "norm", run.first_step, last, BINS)
     known = np.isfinite(line.high) & (line.high > 0)
     if known.sum() < FEWEST_STEPS:
-        return info, 0.0, 0
-    median = float(np.median(line.low[known]))
-    top = int(np.argmax(np.where(known, line.high, 0.0)))
-    if median <= 0 or line.high[top] < TIMES * median:
-        return info, 0.0, 0
-    start = int(line.step[top])
-    series = run.series(info.tag, "norm", start, min(start + max(line.steps_per_bin, 1) - 1, last))
-    if not len(series.steps):
-        return info, 0.0, 0
-    return info, float(line.high[top]) / median, int(series.steps[np.nanargmax(series.values)])
+        return None
+    begin = run.series(info.tag, "norm", run.first_step, min(run.first_step + FEWEST_STEPS - 1, last)).values
+    begin = begin[np.isfinite(begin)]
+    typical = float(np.median(begin)) if len(begin) else 0.0
+    high = np.where(known, line.high, 0.0)
+    large = np.flatnonzero(high >= TIMES * typical)
+    if typical <= 0 or not len(large):
+        return None
+    times = float(high.max()) / typical
+    worst = _step(run, info, line.step, line.steps_per_bin, int(np.argmax(high)), high.max(), last)
+    first = _step(run, info, line.step, line.steps_per_bin, int(large[0]), TIMES * typical, last)
+    lasting = bool(np.mean(line.low[large[0] :][known[large[0] :]] >= TIMES * typical) > LASTING)
+    return Outlier(info, times, first, worst, lasting and len(high) - large[0] >= 3)
+
+
+def _step(
+    run: Run, info: TensorInfo, starts: NDArray[np.int64], width: int, place: int, least: float, last: int
+) -> int:
+    """First step of a bin at which the norm is at least `least`."""
+    start = int(starts[place])
+    series = run.series(info.tag, "norm", start, min(start + max(width, 1) - 1, last))
+    at = np.flatnonzero(series.values >= least * (1 - 1e-9))
+    return int(series.steps[at[0]]) if len(at) else start
 
 
 def _loss_jump(run: Run, step: int) -> float:

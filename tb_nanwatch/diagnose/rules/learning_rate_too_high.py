@@ -4,8 +4,8 @@ MindInsight and TheDeepChecker call an update of more than a tenth of the weight
 UMLAUT a learning rate above 0.01. Healthy runs do all that for a while: 0.2 of the weights at the first steps of plain
 SGD, and more behind zeros. So either the first update is 0.3 of the weights in half of the matrices and the loss
 then rose to three times what it was before any update, or the updates stay above a tenth; and no tenth of the run
-may have been better than the very first loss, which a run that recovers is (half of it, after a thirtyfold rise: a
-network with dead layers ends at what guessing gives).
+may have been better than the very first loss, which a run that recovers is (a tenth of it, after a thirtyfold
+rise: a network with dead layers ends at what guessing gives).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FIRST_RATIO: Final = 0.3
 RATIO: Final = 0.1
 SHARE: Final = 0.5  # of the matrices
 RISE: Final = 3.0  # times the first loss
-THROWN: Final = 30.0  # times the first loss: then, coming back to half of it is no recovery
-HALF: Final = 0.5
+THROWN: Final = 30.0  # times the first loss: then it must come down to a tenth, to have recovered
+TENTH: Final = 0.1
 
 
 def learning_rate_too_high(run: Run) -> Iterable[Finding]:
@@ -36,7 +36,7 @@ def learning_rate_too_high(run: Run) -> Iterable[Finding]:
     if last - run.first_step + 1 < FEWEST_STEPS:
         return
     loss = extent(run, last)
-    if loss is None or not (loss.untrained or (loss.rose(THROWN) and loss.lowest > HALF * loss.first)):
+    if loss is None or not (loss.untrained or (loss.rose(THROWN) and loss.lowest > TENTH * loss.first)):
         return
     moved = moves(run, last)
     at_once = [m for m in moved if m.first >= FIRST_RATIO]
