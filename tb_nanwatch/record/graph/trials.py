@@ -19,6 +19,9 @@ from tb_nanwatch.record.graph import guards, names, walk
 from tb_nanwatch.record.graph.memory import Fed
 
 HORIZON: Final = 64  # steps of a trial; batches are used again when they run out
+BEYOND: Final = (
+    4  # steps behind the failing one where an op's input is fed: its gradient is not cut off as a bound would
+)
 SHARE: Final = 1 / 3  # of the time left, for one trial
 EXTREME: Final = 20.0  # a float feed beyond this is scaled in a trial of its own
 TRAINED: Final = ("forward", "loss", "backward", "update")
@@ -41,25 +44,24 @@ class Bench:
     op: Any = None
     _control: bool | None = field(default=None)
 
-    def run(self, change: Change) -> tuple[bool, int, list[float]]:
+    def run(self, change: Change, horizon: int = HORIZON) -> tuple[bool, int, list[float]]:
         """(whether all stayed finite, steps, the losses) from the kept variables on."""
         load(self.session, self.graph, self.variables)
         weights = list(variables(self.graph).values())
         until = time.monotonic() + max(1.0, (self.deadline - time.monotonic()) * SHARE)
         losses: list[float] = []
-        for number in range(max(HORIZON, len(self.steps))):
-            fed = self.steps[number % len(self.steps)]
-            given = change(feeds(self.graph, fed))
-            values = self.session.run([list(self.losses), fed.fetches], given)[0]
+        total, steps = max(horizon, len(self.steps)), 0
+        while True:
+            fed = self.steps[steps % len(self.steps)]
+            values = self.session.run([list(self.losses), fed.fetches], change(feeds(self.graph, fed)))[0]
             losses += [float(np.mean(values[0]))] if values else []
-            over = time.monotonic() > until
-            looked = number % 8 == 7 or number == len(self.steps) - 1 or over
-            fine = _finite(values) and (not looked or _finite(self.session.run(weights)))
-            if not fine:
-                return False, number + 1, losses
+            steps += 1
+            over = steps == total or time.monotonic() > until
+            look = over or steps % 8 == 0 or steps == len(self.steps)
+            if not _finite(values) or (look and not _finite(self.session.run(weights))):
+                return False, steps, losses
             if over:
-                return number + 1 >= len(self.steps), number + 1, losses
-        return True, number + 1, losses
+                return steps >= len(self.steps), steps, losses
 
     @property
     def control(self) -> bool:
@@ -71,6 +73,7 @@ class Bench:
 
 def run(bench: Bench, origin: Origin, through_where: bool) -> Iterator[dict[str, Any]]:
     """Entries for JSON, one a trial, likeliest first."""
+    guarded = [words for _, _, _, words in guards.GUARDS.values()]
     for name, note, value, also, change in _plan(bench, origin, through_where):
         entry: dict[str, Any] = {"remedy": name, "note": note, "also": list(also), "losses": []}
         entry |= {} if value is None else {"value": value}
@@ -87,7 +90,8 @@ def run(bench: Bench, origin: Origin, through_where: bool) -> Iterator[dict[str,
                 why = f"{note}; the same steps unchanged were finite, too"
                 yield entry | {"outcome": "inconclusive", "steps": 0, "control": "finite", "note": why}
                 return
-            finite, steps, losses = bench.run(change)
+            horizon = len(bench.steps) + BEYOND if note in guarded else HORIZON
+            finite, steps, losses = bench.run(change, horizon)
         except (tf.errors.OpError, ValueError, TypeError) as error:
             why = f"{note}; {type(error).__name__}: {str(error).splitlines()[0][:200]}"
             yield entry | {"outcome": "inconclusive", "steps": 0, "control": "not_run", "note": why}
