@@ -68,8 +68,8 @@ def _run(console: Console, found: PostMortem, logdir: str) -> None:
     for capsule in again(found, logdir):
         kept = Text.assemble(("Kept ", "bold"), f"step {capsule.step:,} as it began: {capsule.path}")
         console.print(kept, soft_wrap=True)
-        for line in capsule.lines:
-            console.print(Text(f"    {line}", style="cyan"), soft_wrap=True)
+        for command in capsule.lines:
+            console.print(Text(f"    {command}", style="cyan"), soft_wrap=True)
     _table(console, "Notes", cells.notes(found))
     _damage(console, "Damage", found.run.damage)
 

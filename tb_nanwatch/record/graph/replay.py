@@ -83,6 +83,27 @@ class Seen:
                     queue += [t for t in op.outputs if any(self.bad(t))]
         return found
 
+    def made(self, op: Any) -> bool:
+        """Whether an op made a NaN from inputs without NaN, or an infinity from finite ones."""
+        states, made = [self.bad(t) for t in op.inputs], [self.bad(t) for t in op.outputs]
+        nan_in, inf_in = any(n for n, _ in states), any(i for _, i in states)
+        nan, inf = any(n for n, _ in made), any(i for _, i in made)
+        return (nan and not nan_in) or (inf and not (nan_in or inf_in))
+
+    def is_thrown_away(self, op: Any) -> bool:
+        """Whether a tf.where of the forward pass took the bad values of an op, or what they made, and chose others."""
+        waiting, done = [op], {op}
+        while waiting:
+            outputs = [t for t in waiting.pop().outputs if any(self.bad(t))]
+            for after in {o for t in outputs for o in self.consumers.get(t.name, ()) if o in self.forward} - done:
+                done.add(after)
+                spoiled = any(any(self.bad(t)) for t in after.outputs)
+                if after.type in eager_origin.SELECTS and not spoiled:
+                    return True
+                if spoiled:
+                    waiting.append(after)
+        return False
+
 
 def investigate(
     graph: Any,
@@ -178,13 +199,9 @@ def _told(seen: Seen, coarse: Origin, layers: Sequence[str]) -> Outcome:
             {"replay": "reproduced"},
         )
     for op in seen.ops:
-        states = [seen.bad(t) for t in op.inputs]
-        nan_in, inf_in = any(n for n, _ in states), any(i for _, i in states)
-        made = [seen.bad(t) for t in op.outputs]
-        nan, inf = any(n for n, _ in made), any(i for _, i in made)
         if op.type.startswith(_OPAQUE) or op.type in _OPAQUE_CALLS:
             continue
-        if not op.inputs or op.type in _SKIPPED or not ((nan and not nan_in) or (inf and not (nan_in or inf_in))):
+        if not op.inputs or op.type in _SKIPPED or not seen.made(op):
             continue
         reached = seen.reaches(list(op.outputs))
         if reached:
@@ -194,14 +211,16 @@ def _told(seen: Seen, coarse: Origin, layers: Sequence[str]) -> Outcome:
 
 def _found(seen: Seen, op: Any, reached: set[str], layers: Sequence[str]) -> Outcome:
     backward = op not in seen.forward
-    through_where = not backward and "loss" not in reached
     forward = _forward_of(seen, op) if backward else op
+    if backward and seen.made(forward) and seen.is_thrown_away(forward):
+        op, backward, reached = forward, False, set()
+    brought_back = not backward and "loss" not in reached  # by the gradient
     layer = next((n for n in layers if f"/{forward.name}".startswith(f"/{n}/")), "")
-    phase = "backward" if backward or through_where else "forward" if layer else "loss"
+    phase = "backward" if backward or brought_back else "forward" if layer else "loss"
     extra: dict[str, Any] = {"replay": "reproduced"}
     if backward:
         extra["forward_op"] = forward.type
-    if through_where:
+    if brought_back and seen.is_thrown_away(op):
         extra["through_where"] = True
     outputs = [np.asarray(seen.values[t.name], np.float64) for t in op.outputs if t.name in seen.values]
     size = next((len(v) for v in map(np.asarray, seen.feeds.values()) if v.ndim), 0)

@@ -65,7 +65,7 @@ class Observation:
         """The op callback. Returns nothing: outputs stay as they are."""
         if graph is not None:
             return
-        name = op_type.decode() if isinstance(op_type, bytes) else str(op_type)
+        name = _text(op_type)
         layer, layer_class = self.layers[-1] if self.layers else ("", "")
         stage = UPDATE if self._depth[UPDATE] else BACKWARD if self._depth[BACKWARD] else FORWARD
         node = Node(
@@ -105,7 +105,7 @@ class Observation:
         finally:
             self.layers.pop()
 
-    def gradient_of(self, inputs: Any, outputs: Any) -> int:
+    def gradient_of(self, op_type: str, inputs: Any, outputs: Any) -> int:
         """Number of the forward op with these inputs and outputs, as the tape hands them to its gradient."""
         for tensor in outputs or ():
             made = self.producers.get(id(tensor))
@@ -113,7 +113,7 @@ class Observation:
                 return made.number
         wanted = {id(t) for t in inputs or () if t is not None}
         for node in reversed(self.nodes):
-            if node.stage == FORWARD and wanted and wanted <= {id(t) for t in node.inputs}:
+            if node.op_type == op_type and node.stage == FORWARD and wanted and wanted <= {id(t) for t in node.inputs}:
                 return node.number
         return -1
 
@@ -149,7 +149,7 @@ def _gradients_known(seen: Observation) -> Iterator[None]:
     original = backprop._gradient_function
 
     def known(op_name: Any, attributes: Any, count: Any, inputs: Any, outputs: Any, *rest: Any) -> Any:
-        before, seen._forward = seen._forward, seen.gradient_of(inputs, outputs)
+        before, seen._forward = seen._forward, seen.gradient_of(_text(op_name), inputs, outputs)
         try:
             return original(op_name, attributes, count, inputs, outputs, *rest)
         finally:
@@ -160,6 +160,10 @@ def _gradients_known(seen: Observation) -> Iterator[None]:
         yield
     finally:
         pywrap_tfe.TFE_Py_RegisterGradientFunction(original)
+
+
+def _text(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def state_of(tensor: Any) -> tuple[bool, bool]:

@@ -20,13 +20,14 @@ from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, UPDATE, Node, O
 _WRITES: Final = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 MASKABLE: Final = frozenset({"Softmax", "LogSoftmax", "Exp", "Max", "Maximum"})  # -inf is a legal input of these
 LOSS, GRADIENT, VARIABLE = "loss", "gradient", "variable"
+SELECTS: Final = frozenset({"Select", "SelectV2"})  # ops of tf.where
 NEIGHBOURS: Final = 6  # of the origin on each side, for the graph that is shown
 
 
 @dataclass(frozen=True)
 class Found:
-    """The op, the phase, and what its damage reached. through_where: the forward pass threw the bad value away, and
-    the gradient brought it back.
+    """The op, the phase, and what its damage reached. through_where: a tf.where of the forward pass threw the bad value
+    away, and the gradient brought it back.
     """
 
     node: Node
@@ -72,6 +73,20 @@ class Damage:
                 queue.extend(t for t in node.outputs if _is_bad(t))
         return frozenset(found)
 
+    def is_thrown_away(self, node: Node) -> bool:
+        """Whether a tf.where of the forward pass took the bad values of an op, or what they made, and chose others."""
+        waiting, done = deque([node]), {node.number}
+        while waiting:
+            for after in self.consumers(waiting.popleft()):
+                if after.stage != FORWARD or after.number in done or not (after.nan_in or after.inf_in):
+                    continue
+                done.add(after.number)
+                if after.op_type in SELECTS and not after.bad:
+                    return True
+                if after.bad:
+                    waiting.append(after)
+        return False
+
     def consumers(self, node: Node) -> list[Node]:
         return [c for t in node.outputs for c in self._consumers.get(id(t), ())]
 
@@ -87,24 +102,31 @@ def find(seen: Observation, inputs: Iterable[Any]) -> Found | None:
             if first is not None:
                 return Found(first, "input", reached)
     for node in seen.nodes:
-        made = (node.nan_out and not node.nan_in) or (node.inf_out and not (node.nan_in or node.inf_in))
-        if not made or not node.inputs or node.op_type in ("ReadVariableOp", "Const"):
+        if not _made(node) or not node.inputs or node.op_type in ("ReadVariableOp", "Const"):
             continue
         reached = damage.reaches(node.outputs)
         if reached:
-            return _judged(seen, node, reached)
+            return _judged(seen, node, reached, damage)
     return None
 
 
-def _judged(seen: Observation, node: Node, reached: frozenset[str]) -> Found:
+def _made(node: Node) -> bool:
+    """Whether an op made a NaN from inputs without NaN, or an infinity from finite ones."""
+    return (node.nan_out and not node.nan_in) or (node.inf_out and not (node.nan_in or node.inf_in))
+
+
+def _judged(seen: Observation, node: Node, reached: frozenset[str], damage: Damage) -> Found:
     loss_bad = any(any(state_of(t)) for _, t in seen.collector.losses)
     if node.stage == UPDATE:
         return Found(node, "update", reached)
     if node.stage == BACKWARD:
+        forward = seen.nodes[node.forward] if node.forward >= 0 else node
+        if _made(forward) and damage.is_thrown_away(forward):
+            return Found(forward, "backward", reached, through_where=True)
         return Found(node, "backward", reached)
     loss_seen = bool(seen.collector.losses)  # else nobody knows whether the loss was finite
     if loss_seen and LOSS not in reached and not loss_bad and GRADIENT in reached:
-        return Found(node, "backward", reached, through_where=True)
+        return Found(node, "backward", reached, through_where=damage.is_thrown_away(node))
     if reached == {VARIABLE}:
         return Found(node, "metric" if _only_metrics(node) else "forward" if node.inside else "loss", reached)
     return Found(node, "forward" if node.inside else "loss", reached)
