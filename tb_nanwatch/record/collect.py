@@ -49,6 +49,7 @@ class Collector:
     optimizer_depth: int = 0
     missed: int = 0  # tensors inside control flow, where only a replay can look
     copies: Any = field(default_factory=dict)  # watched copies of nested tf.functions
+    trying: Any = None  # a remedy under trial, told of gradients and optimizers
     observer: Any = None  # of a replay: told which layer and which part of the step is running
     replicas: dict[int, Collector] = field(default_factory=dict)  # of the replicas that this step runs
     distributing: bool = False  # while they run
@@ -161,7 +162,14 @@ class Collector:
 
     def inside(self) -> Collector:
         """A collector for a function that this step calls, created while that function is traced."""
-        return Collector(self.names, self.options, self.guard, optimizer_depth=self.optimizer_depth, copies=self.copies)
+        return Collector(
+            self.names,
+            self.options,
+            self.guard,
+            optimizer_depth=self.optimizer_depth,
+            copies=self.copies,
+            trying=self.trying,
+        )
 
     def in_replica(self, replica: int) -> Collector:
         """The collector of one replica of a strategy that this step runs."""

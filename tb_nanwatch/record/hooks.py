@@ -115,6 +115,8 @@ def _on_gradient(collector: Any, original: Any, tape: Any, target: Any, sources:
         gradients = original(tape, target, sources, *args, **kwargs)
     with collector.guard.contained("reading gradients"):
         collector.gradients(target, sources, gradients)
+    if collector.trying is not None:
+        gradients = collector.trying.gradients(sources, gradients, bool(collector.scaled_losses()))
     return gradients
 
 
@@ -148,6 +150,8 @@ def _on_apply_gradients(
 def _outermost(collector: Any, optimizer: Any, variables: list[Any], grads: list[Any], apply: Callable[[], Any]) -> Any:
     with collector.guard.contained("reading what an optimizer applies"):
         collector.applied(variables, grads)
+    if collector.trying is not None:
+        collector.trying.applying(optimizer)
     collector.optimizer_depth += 1
     try:
         if collector.options.on_nonfinite == "skip":

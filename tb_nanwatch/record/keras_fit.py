@@ -16,6 +16,7 @@ import keras
 import tensorflow as tf
 
 from tb_nanwatch.record import options as options_module
+from tb_nanwatch.record.applied.trial import under_trial
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.optimizers import is_scaled, scalars_of, variables_of
@@ -43,6 +44,7 @@ class NanWatch(keras.callbacks.Callback):
         self._logdir = os.fspath(logdir)
         self._options = options_module.parse(options)
         self._recorder: Recorder | None = None
+        self._begins = False  # a fit has begun, and none of its epochs
         self._end: weakref.finalize[Any, Any] | None = None
         self._key: tuple[Any, ...] = ()
         self._watched: tuple[Any, Any] | None = None  # train_step and train_function under watch
@@ -64,6 +66,13 @@ class NanWatch(keras.callbacks.Callback):
             earlier.close()
         _watchers[model] = weakref.ref(self)
         self._uninstall()  # a fit that ended in an exception of another callback did not say so
+        self._begins = True
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """The first one begins the recording: until then, other callbacks may restore a checkpoint."""
+        if not self._begins:
+            return
+        self._begins, model = False, self.model
         with Guard().contained("beginning to watch a fit"):
             key = _key(model)
             if self._recorder is None or not self._recorder.running or not _same(key, self._key):
@@ -72,7 +81,14 @@ class NanWatch(keras.callbacks.Callback):
                 self._end = weakref.finalize(self, self._recorder.close)  # also when the process ends
             self._install(model, self._recorder)
 
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """Note what a validation inside the fit found. Its steps are none of the training."""
+        found = {key.removeprefix("val_"): v for key, v in (logs or {}).items() if key.startswith("val_")}
+        if found and self._recorder is not None:
+            self._recorder.validated(found)
+
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
+        self._begins = False
         self._uninstall()
         if self._recorder is not None:
             self._recorder.flush()
@@ -93,15 +109,19 @@ class NanWatch(keras.callbacks.Callback):
         names = Names()
         names.add_model(model)
         steps = int(getattr(model, "steps_per_execution", 1) or 1)
+        logdir, options, trying = under_trial(self._logdir, self._options)
+        if trying is not None:
+            trying.begin(names, [model], [model.optimizer])
         return Recorder(
-            self._logdir,
-            self._options,
+            logdir,
+            options,
             names,
             scalars_of(model.optimizer),
             "keras_fit",
             slots=1 if model.run_eagerly else steps,
             scaled=is_scaled(model.optimizer),
             state=lambda: variables_of([model, model.optimizer]),
+            trying=trying,
         )
 
     def _install(self, model: Any, recorder: Recorder) -> None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tb_nanwatch.format.records import Incident
+from tb_nanwatch.format.records import Incident, Note
 from tb_nanwatch.record import distribution, hooks
+from tb_nanwatch.record.applied.trial import Trying
 from tb_nanwatch.record.collect import Collector, collecting, paused
 from tb_nanwatch.record.device import DeviceSide, Plan, on_accelerator
 from tb_nanwatch.record.fusion import in_xla
@@ -48,17 +50,20 @@ class Recorder(Recording):
         slots: int = 1,
         scaled: bool = False,
         state: Callable[[], Iterable[Any]] = tuple,
+        trying: Trying | None = None,
     ) -> None:
         for earlier in list(_open):  # a notebook cell that ran twice
             if names.handles() and earlier.names.handles() == names.handles():
                 earlier.close()
+            elif earlier.writes_to(logdir):  # its steps are what this one goes on from
+                earlier.write_out()
         unsupported = distribution.unsupported(names.strategy)
         if unsupported:  # its variables may be elsewhere
             names, scalars = Names(), Scalars()
         self.names: Names = names
         done = -1 if scalars.iterations is None else int(np.asarray(scalars.iterations))
         worker = distribution.worker(names.strategy)
-        super().__init__(logdir, options, entry_point, names.variables, done, scaled, worker)
+        super().__init__(logdir, options, entry_point, names.variables, done, scaled, worker, trying)
         self._copies: Any = {}
         self._scalars = scalars
         self._around_replicas: Collector | None = None
@@ -86,10 +91,14 @@ class Recorder(Recording):
         """`step(*arguments)`, watched: at trace time inside a graph, at every step where it runs eagerly."""
         if self.idle:
             return step(*arguments)
-        collector = Collector(self.names, self.options, self.guard, copies=self._copies)
+        trying = self.trying
+        collector = Collector(self.names, self.options, self.guard, copies=self._copies, trying=trying)
+        if trying is not None:
+            arguments = trying.arguments(arguments)
         if distribution.in_replica():
             collector = self._in_replica(collector)
-        with hooks.installed(self.guard), collecting(collector):
+        around = nullcontext() if trying is None else trying.around()
+        with hooks.installed(self.guard), collecting(collector), around:
             with self.guard.contained("reading the inputs of a step"):
                 inputs = (
                     arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list | tuple | dict) else arguments
@@ -106,7 +115,12 @@ class Recorder(Recording):
         return outputs
 
     def begin(self) -> None:
-        """Called before every call; keeps the weights before the first, so that its update is measured too."""
+        """Called before every call; keeps the weights before the first, so that its update is measured too.
+
+        Raises TrialEnded if a trial of a remedy is over.
+        """
+        if self.trying is not None:
+            self.trying.before_step()
         if not self._begun and not self.idle:
             self._begun = True
             with self._lock, self.guard.contained("keeping the weights before the first step"), paused():
@@ -135,6 +149,18 @@ class Recorder(Recording):
             interrupt, self._interrupt = self._interrupt, None
             raise interrupt
         self._act(before)
+
+    def validated(self, found: Mapping[str, Any]) -> None:
+        """Note what a validation gave, behind the newest step: the loss, and metrics by name."""
+        if self.idle:
+            return
+        with self._lock, self.guard.contained("noting a validation"):
+            numbers = {name: float(np.asarray(v)) for name, v in found.items() if np.asarray(v).size == 1}
+            told = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+            bad = "" if all(np.isfinite(v) for v in numbers.values()) else " (is its data finite?)"
+            if self._incidents.current is not None:
+                bad = ""  # the training was bad itself
+            self._writer.event(Note(max(self._rows.next_step - 1, 0), "validation", f"validation: {told}{bad}"))
 
     def close(self) -> None:
         """Write what is left and end. Harmless the second time, in a forked child, and after a failure."""

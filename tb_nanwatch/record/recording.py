@@ -13,10 +13,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from tb_nanwatch.errors import NanWatchError, NonFiniteError, UsageError
 from tb_nanwatch.format.records import Incident, Note, RunHeader, TensorInfo
 from tb_nanwatch.record import failure, history
+from tb_nanwatch.record.applied.trial import TrialEnded, Trying
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.incidents import Change, Incidents
 from tb_nanwatch.record.judge import Benign
@@ -26,6 +28,8 @@ from tb_nanwatch.record.probe import Reading
 from tb_nanwatch.record.rows import Statistics, StepRows
 from tb_nanwatch.record.tensors import Tensors
 from tb_nanwatch.record.writer import RunWriter
+
+STOPPED: Final = ("keras_fit", "hook")  # entry points whose loops can be told to end
 
 
 class Recording:
@@ -49,8 +53,11 @@ class Recording:
         iterations: int = -1,
         scaled: bool = False,
         worker: int | None = None,
+        trying: Trying | None = None,
     ) -> None:
         self.options = options
+        self.trying = trying  # a remedy, under `nanwatch try`
+        self._stops = entry_point in STOPPED
         self.guard = Guard(self._on_disable)
         self.stop_requested = False  # by a bad step of the newest call, with on_nonfinite="stop"
         self._scaled = scaled
@@ -60,10 +67,10 @@ class Recording:
         self._raised = 0
         self._tensors = Tensors()
         self._weights = [v for v in weights if options.wants(v.name, v.layer)]
-        path = Path(logdir)
+        self._path = path = Path(logdir)
         self._worker = worker
         self._past = history.read(path, worker) if path.is_dir() else history.History()
-        self.first_step = self._past.step_after(0 if self._past.same_process else iterations)
+        self.first_step = self._past.step_after(iterations)
         try:
             self._writer = RunWriter(
                 path,
@@ -125,11 +132,20 @@ class Recording:
         if self._closed or os.getpid() != self._pid:
             return
         before = self._incidents.bad_steps
-        with self._lock, self.guard.contained("writing steps"):
-            self._drain_pending()
-            self._rows.flush()
-            self._writer.flush()
+        self.write_out()
         self._act(before)
+
+    def write_out(self) -> None:
+        """Hand all that is gathered to the disk."""
+        if not self.idle:
+            with self._lock, self.guard.contained("writing steps"):
+                self._drain_pending()
+                self._rows.flush()
+                self._writer.flush()
+
+    def writes_to(self, logdir: str | os.PathLike[str]) -> bool:
+        """Whether this is the recording of that folder."""
+        return self.running and self._path.resolve() == Path(logdir).resolve()
 
     def close(self) -> None:
         """Write what is left and end. Harmless the second time, in a forked child, and after a failure."""
@@ -208,10 +224,22 @@ class Recording:
         """What the user asked for when a step is bad. Raises NonFiniteError for on_nonfinite="raise"."""
         bad = self._incidents.bad_steps > bad_steps_before
         self.stop_requested = bad and self.options.on_nonfinite == "stop"
+        if self.trying is not None:
+            self._follow(self.trying)
         if bad and self.options.on_nonfinite == "raise":
             self.close()
             assert self._incidents.newest is not None
             raise NonFiniteError(_sentence(self._incidents.newest), asdict(self._incidents.newest))
+
+    def _follow(self, trying: Trying) -> None:
+        """End training when a trial is over. Raises TrialEnded where nobody asks `stop_requested`."""
+        newest = self._incidents.newest
+        bad = None if newest is None else (newest.first_step, _sentence(newest))
+        over = trying.after_step(self._rows.next_step - self.first_step, bad)
+        self.stop_requested |= over
+        if over and not self._stops:
+            self.close()
+            raise TrialEnded
 
     def _tell(self, change: Change) -> None:
         if change.urgent:
@@ -250,6 +278,8 @@ class Recording:
             self.note("continued" if past.same_process else "restart", f"recorder {past.attempts + 1} of this run")
 
     def _on_disable(self, reason: str) -> None:
+        if self.trying is not None:
+            self.trying.failed(reason)
         self._writer.event(Note(self._rows.next_step, "disabled", reason), durable=True)
 
     def _on_writer_failure(self, error: Exception) -> None:
@@ -262,7 +292,12 @@ def _sentence(incident: Incident) -> str:
     if origin.op_type and origin.source is not None and origin.phase != "input":
         place = f"{Path(origin.source.file).name}:{origin.source.line} ({origin.source.function})"
         return f"step {incident.first_step:,} is not finite: first {origin.op_type} at {place}, phase {origin.phase}"
-    where = {"gradient": "the gradient of ", "weight": "the weight ", "activation": "the output of "}
+    where = {
+        "gradient": "the gradient of ",
+        "applied": "the gradient applied to ",
+        "weight": "the weight ",
+        "activation": "the output of ",
+    }
     what = origin.layer if origin.tensor_kind == "activation" else origin.tensor
     share = f" ({origin.output.bad:,} of {origin.output.size:,} elements)" if origin.output.bad else ""
     return (

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tb_nanwatch.errors import UsageError
 from tb_nanwatch.record import collect, kernels
 from tb_nanwatch.record import options as options_module
+from tb_nanwatch.record.applied.trial import under_trial
 from tb_nanwatch.record.functions import Function, convert, is_function
 from tb_nanwatch.record.naming import Names, is_layer
 from tb_nanwatch.record.optimizers import is_scaled, scalars_of, variables_of
@@ -73,7 +74,12 @@ def watch(
     def state() -> Iterable[Any]:
         return [*bare, *variables_of(holders)]
 
-    recorder = Recorder(logdir, checked, names, scalars_of(first), "watch", scaled=is_scaled(first), state=state)
+    where, checked, trying = under_trial(logdir, checked)
+    if trying is not None:
+        trying.begin(names, [one for _, one in models], [one for _, one in _several(optimizer)])
+    recorder = Recorder(
+        where, checked, names, scalars_of(first), "watch", scaled=is_scaled(first), state=state, trying=trying
+    )
     if not recorder.running and is_function(step):  # whoever schedules it on other machines wants a tf.function
         recorder.close()
         return Unwatched.of(step)
@@ -149,7 +155,12 @@ class WatchedStep:
 
     def _run_inside(self, step: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         names = self._argument_names(args, kwargs)
-        return self._recorder.run_step(lambda *_: step(*args, **kwargs), (*args, *kwargs.values()), names)
+        count = len(args)
+
+        def of_flat(*given: Any) -> Any:
+            return step(*given[:count], **dict(zip(kwargs, given[count:], strict=True)))
+
+        return self._recorder.run_step(of_flat, (*args, *kwargs.values()), names)
 
     def _argument_names(self, args: Any, kwargs: Any) -> list[str]:
         if len(args) > len(self._names):

@@ -23,7 +23,7 @@ class Reads:
 
     def __init__(self, session: Any, fetch: Gauges) -> None:
         step = [] if fetch.iterations is None else [fetch.iterations]
-        self._run = session.run
+        self.run: Callable[..., Any] = session.run  # as it is before it is watched
         self._make = getattr(session, "make_callable", None)
         self._fetches = {
             "squares": [fetch.squares, *step],
@@ -49,7 +49,7 @@ class Reads:
     def _read(self, what: str) -> Any:
         if what not in self._ready:  # a callable spares half the time of a run that reads little
             fetches = self._fetches[what]
-            self._ready[what] = self._make(fetches) if self._make else functools.partial(self._run, fetches)
+            self._ready[what] = self._make(fetches) if self._make else functools.partial(self.run, fetches)
         return self._ready[what]()
 
 

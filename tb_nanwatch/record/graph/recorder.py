@@ -16,6 +16,8 @@ import tensorflow as tf
 
 from tb_nanwatch.errors import UsageError
 from tb_nanwatch.format.records import Incident
+from tb_nanwatch.record.applied.remedy import GraphLoop
+from tb_nanwatch.record.applied.trial import Trying, under_trial
 from tb_nanwatch.record.device import Plan
 from tb_nanwatch.record.fold import Parts
 from tb_nanwatch.record.graph import names, replay
@@ -35,7 +37,13 @@ class GraphRecorder(Recording):
     """The recording of one session, which it does not hold on to: `reads` comes with every call."""
 
     def __init__(
-        self, logdir: str | os.PathLike[str], options: Options, entry_point: str, graph: WatchedGraph, reads: Reads
+        self,
+        logdir: str | os.PathLike[str],
+        options: Options,
+        entry_point: str,
+        graph: WatchedGraph,
+        reads: Reads,
+        trying: Trying | None = None,
     ) -> None:
         self._graph = graph
         self._read = GraphWeights([number for number, v in enumerate(graph.weights) if v.trainable])
@@ -44,7 +52,7 @@ class GraphRecorder(Recording):
             counts = np.zeros((len(squares), 3))
             if not np.isfinite(squares).all():
                 counts = _counts(self._read.exact_statistics())
-        super().__init__(logdir, options, entry_point, graph.weights, iterations)
+        super().__init__(logdir, options, entry_point, graph.weights, iterations, trying=trying)
         self._probe = GraphProbe(self._read, options.every)
         self._plans: dict[Layout, Plan] = {}
         self.memory: Memory | None = None
@@ -152,6 +160,7 @@ class GraphWatcher:
                 f"the logdir {os.fspath(logdir)!r} cannot be written: {error.strerror or error}"
             ) from error
         self._given = (logdir, options, entry_point, graph)
+        self._loop: GraphLoop | None = None  # while a remedy is tried
         self._graph = graph
         self._reads = Reads(session, graph.gauges)
         self._guard = Guard()
@@ -170,9 +179,11 @@ class GraphWatcher:
         recorder = None if layout is None else self.recorder or self._begin()
         if layout is None or recorder is None:
             return None
+        extra = self._treated(recorder, feeds)
+        feeds = {**feeds, **{t.name: (t, value) for t, value in extra.items() if t.name in feeds}}
         mode = recorder.before(self._reads, fetches, feeds)
         after = functools.partial(recorder.after, self._reads, layout, mode, feeds=feeds)
-        return Pending(recorder, layout.fetches(), {self._graph.gauges.mode: mode}, after)
+        return Pending(recorder, layout.fetches(), {self._graph.gauges.mode: mode, **extra}, after)
 
     def close(self) -> None:
         """End the recording."""
@@ -180,9 +191,22 @@ class GraphWatcher:
             self._end()
         self._guard.alive = False
 
+    def _treated(self, recorder: GraphRecorder, feeds: Feeds) -> dict[Any, Any]:
+        """What a remedy that is tried feeds in addition. Raises TrialEnded if there shall be no further step."""
+        if recorder.trying is None or self._loop is None:
+            return {}
+        extra: dict[Any, Any] = recorder.trying.feeds(self._loop, feeds)
+        recorder.trying.before_step()
+        return extra
+
     def _begin(self) -> GraphRecorder | None:
         with self._guard.contained("beginning to watch a session"):
-            self.recorder = GraphRecorder(*self._given, self._reads)
+            logdir, options, entry_point, graph = self._given
+            where, options, trying = under_trial(logdir, options)
+            if trying is not None:
+                self._loop = graph.loop(self._reads.run, may_feed_again=entry_point != "hook")
+                trying.begin_graph(self._loop)
+            self.recorder = GraphRecorder(where, options, entry_point, graph, self._reads, trying)
             self._end = weakref.finalize(self, self.recorder.close)  # also when the process ends
         return self.recorder
 

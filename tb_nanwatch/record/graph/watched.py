@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from tensorflow.python.client import session as session_module
 
 from tb_nanwatch.errors import UsageError
 from tb_nanwatch.record import fusion, kernels
+from tb_nanwatch.record.applied.remedy import GraphLoop
 from tb_nanwatch.record.collect import Seen
 from tb_nanwatch.record.graph import gauges, names, walk
 from tb_nanwatch.record.graph.gauges import Pack, Single
@@ -96,6 +98,21 @@ class WatchedGraph:
                 fetches,
             )  # ids in the key stay valid while fetches live
         return self._layouts[key][0]
+
+    def loop(self, run: Callable[..., Any], may_feed_again: bool) -> GraphLoop:
+        """What a remedy under trial is told of this graph; `run` is the session's own."""
+        iterations = -1
+        if self.gauges.iterations is not None:
+            with contextlib.suppress(tf.errors.FailedPreconditionError):  # not initialized yet
+                iterations = int(run(self.gauges.iterations))
+        ends = {
+            s.layer.partition(":")[0]: s.tensor.op.type.lower()
+            for pack in self.gauges.packs
+            for s in pack.members
+            if s.kind == "activation"
+        }
+        training = sorted(self._training, key=lambda op: str(op.name))
+        return GraphLoop(self.graph, run, training, self.weights, ends, iterations, may_feed_again)
 
     def _new_layout(self, fetches: Any, feeds: Mapping[str, tuple[Any, Any]]) -> Layout | None:
         handler = session_module._FetchHandler(self.graph, fetches, {})
