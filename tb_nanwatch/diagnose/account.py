@@ -9,6 +9,7 @@ from typing import Any, Final
 from tb_nanwatch.diagnose import place, words
 from tb_nanwatch.diagnose.causes import Case, Cause
 from tb_nanwatch.diagnose.finite import loss_stayed_finite, was_finite
+from tb_nanwatch.diagnose.outcome import tried
 from tb_nanwatch.format.records import Incident, Origin, Spread
 
 SPREAD_NAMED: Final = 4  # tensors named per step
@@ -240,18 +241,6 @@ def to_do(remedies: Sequence[Mapping[str, Any]]) -> str:
     parts += [f"Otherwise: {_listed(rest)}."] if rest else []
     parts += [f"Tried in vain: {_listed(refuted)}."] if refuted else []
     return " ".join(part for part in parts if part)
-
-
-def tried(trial: Mapping[str, Any]) -> str:
-    """A sentence on a trial; empty where nobody ran one."""
-    outcome = trial.get("outcome", "not_run")
-    note = f" ({trial['note']})" if trial.get("note") else ""
-    if outcome == "finite":
-        steps = words.count(trial["steps"], "step")
-        return f"Tried on the recorded data: finite over {steps} in which it was not finite without{note}."
-    if outcome == "nonfinite":
-        return f"Tried on the recorded data: it did not help{note}."
-    return f"Tried on the recorded data, without an answer{note}." if outcome == "inconclusive" else ""
 
 
 def _listed(remedies: Sequence[Mapping[str, Any]]) -> str:

@@ -5,16 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tb_nanwatch.diagnose import words
+from tb_nanwatch.diagnose import trials, words
 
 
 def tried(trial: Mapping[str, Any]) -> str:
-    """The outcome of a trial as the report holds it; "" where nobody tried the remedy."""
-    note = words.printable(trial["note"])
+    """The outcome of a trial as the report holds it; "" where nobody tried the remedy, nor knows why."""
+    note = words.printable(str(trial.get("note", "")))
     aside = f" ({note})" if note else ""
-    if trial["outcome"] == "finite":
+    outcome = trial.get("outcome", "not_run")
+    if outcome == "finite":
         steps = words.count(trial["steps"], "step")
-        return f"Tried on the recorded data: finite over {steps} in which it was not finite without{aside}."
-    if trial["outcome"] == "nonfinite":
+        return (
+            f"Tried on the recorded data: finite over {steps} in which it was not finite without{aside}{_loss(trial)}."
+        )
+    if outcome == "nonfinite":
         return f"Tried on the recorded data: it did not help{aside}."
-    return f"Tried on the recorded data, without an answer{aside}." if trial["outcome"] == "inconclusive" else ""
+    if outcome == "inconclusive":
+        return f"Tried on the recorded data, without an answer{aside}."
+    return f"Not tried: {note}." if note else ""
+
+
+def _loss(trial: Mapping[str, Any]) -> str:
+    """What the loss did meanwhile: staying finite alone is no training."""
+    did = trials.course(trial)
+    if not did:
+        return ""
+    first, last = (words.magnitude(float(end)) for end in trial["course"])
+    if did == trials.FALLS:
+        return f"; the loss fell from {first} to {last}"
+    if did == trials.RISES:
+        return f"; but the loss rose from {first} to {last}"
+    return (
+        f"; but the loss no longer moves ({last}){': too low' if str(trial.get('note')).startswith('learning') else ''}"
+    )

@@ -39,23 +39,66 @@ def guarded_call(code: str, op_type: str, guard: Guard) -> str | None:
 
 def safe_division(code: str) -> str | None:
     """`code` with every division of tensors as tf.math.divide_no_nan, which is 0 where the denominator is."""
-    return _edited(code, _Divisions())
+    return _edited(code, _Divisions(lambda above, below: f"tf.math.divide_no_nan({above}, {below})"))
 
 
-def argument(code: str, op_type: str) -> str | None:
-    """Source of the first argument of the first call that makes `op_type`."""
-    tree = _parsed(code)
-    calls = _calls(tree, CALLS.get(op_type, ())) if tree is not None else ()
-    return next((ast.unparse(call.args[0]) for call in calls if call.args), None)
+def guarded_root(code: str, op_type: str, epsilon: str) -> str | None:
+    """`code` with `epsilon` as the least that a root is taken of, also where a norm or a deviation takes it."""
+
+    def least(space: str, x: str) -> str:
+        return f"{space}.maximum({x}, {epsilon})"
+
+    return guarded_call(code, op_type, least) or _edited(code, _Roots(epsilon))
 
 
-def fraction(code: str) -> tuple[str, str] | None:
-    """Source of numerator and denominator of the first division of a line."""
+def none_of_nothing(code: str, op_type: str) -> str | None:
+    """`code` with 0 in the place of a mean or a largest value of nothing."""
+    names = {"Mean": ("reduce_mean", "mean"), "Max": ("reduce_max", "max"), "Min": ("reduce_min", "min")}
+    return _edited(code, _Empty(names.get(op_type, ())))
+
+
+def where_inside(code: str, op_type: str, valid: str, harmless: str, divides: bool = False) -> str | None:
+    """Lines in the place of `code`: every call that makes `op_type`, or every division, with a harmless argument where
+    its own is not valid, and 0 there.
+
+    valid: a condition on "{x}"; harmless: "ones" or "zeros".
+    """
     tree = _parsed(code)
     if tree is None:
         return None
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.BinOp) and _divides(node))
-    return next(((ast.unparse(node.left), ast.unparse(node.right)) for node in found), None)
+    taken = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    made: list[str] = []
+
+    def named(wanted: str) -> str:
+        name = next(n for n in (wanted, *(f"{wanted}_{k}" for k in range(2, 99))) if n not in taken)
+        taken.add(name)
+        return name
+
+    def safe(x: str) -> tuple[str, str]:
+        """(name of the argument, name of its harmless stand-in)."""
+        argument = x
+        if not x.isidentifier():
+            argument = named("inner")
+            made.append(f"{argument} = {x}")
+        stand_in = named("safe")
+        made.append(f"{stand_in} = tf.where({valid.format(x=argument)}, {argument}, tf.{harmless}_like({argument}))")
+        return argument, stand_in
+
+    chosen = "where(" in code  # then the program throws away itself what is not valid
+
+    def quotient(above: str, below: str) -> str:
+        argument, stand_in = safe(below)
+        call = f"({above}) / {stand_in}"
+        return call if chosen else f"tf.where({valid.format(x=argument)}, {call}, tf.zeros_like({stand_in}))"
+
+    def call(function: str, x: str, rest: str) -> str:
+        argument, stand_in = safe(x)
+        made_safe = f"{function}({stand_in}{rest})"
+        return made_safe if chosen else f"tf.where({valid.format(x=argument)}, {made_safe}, tf.zeros_like({stand_in}))"
+
+    editor = _Divisions(quotient) if divides else _Whole(CALLS.get(op_type, ()), call)
+    line = _edited(code, editor)
+    return None if line is None else "\n".join([*made, line])
 
 
 def _parsed(code: str) -> ast.Module | None:
@@ -71,7 +114,7 @@ def _parsed(code: str) -> ast.Module | None:
     )
 
 
-def _edited(code: str, editor: _Calls | _Divisions) -> str | None:
+def _edited(code: str, editor: _Editor) -> str | None:
     tree = _parsed(code)
     if tree is None:
         return None
@@ -103,9 +146,21 @@ def _divides(node: ast.AST) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and not isinstance(node.right, ast.Constant)
 
 
-class _Calls(ast.NodeTransformer):
+def _is_whole(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and float(node.value).is_integer()
+
+
+class _Editor(ast.NodeTransformer):
+    edits = 0
+
+    def _instead(self, source: str) -> ast.AST:
+        self.edits += 1
+        return ast.parse(source, mode="eval").body
+
+
+class _Calls(_Editor):
     def __init__(self, names: tuple[str, ...], guard: Guard) -> None:
-        self._names, self._guard, self.edits = names, guard, 0
+        self._names, self._guard = names, guard
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -115,15 +170,68 @@ class _Calls(ast.NodeTransformer):
             self.edits += 1
         return node
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        """Also x ** 0.5 is a power as tf.pow(x, 0.5) is; whole exponents take any x."""
+        self.generic_visit(node)
+        if "pow" in self._names and isinstance(node.op, ast.Pow) and not _is_whole(node.right):
+            node.left = ast.parse(self._guard("tf", ast.unparse(node.left)), mode="eval").body
+            self.edits += 1
+        return node
 
-class _Divisions(ast.NodeTransformer):
-    def __init__(self) -> None:
-        self.edits = 0
+
+class _Whole(_Editor):
+    """Calls put into an expression as a whole: (source of function, of first argument, of the rest) -> source."""
+
+    def __init__(self, names: tuple[str, ...], around: Callable[[str, str, str], str]) -> None:
+        self._names, self._around = names, around
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if _name(node) not in self._names or not node.args:
+            return node
+        rest = [ast.unparse(a) for a in node.args[1:]] + [ast.unparse(k) for k in node.keywords]
+        return self._instead(
+            self._around(ast.unparse(node.func), ast.unparse(node.args[0]), "".join(f", {r}" for r in rest))
+        )
+
+
+class _Divisions(_Editor):
+    def __init__(self, quotient: Callable[[str, str], str]) -> None:
+        self._quotient = quotient
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
         if not _divides(node):
             return node
-        self.edits += 1
-        function = ast.parse("tf.math.divide_no_nan", mode="eval").body
-        return ast.Call(func=function, args=[node.left, node.right], keywords=[])
+        return self._instead(self._quotient(ast.unparse(node.left), ast.unparse(node.right)))
+
+
+class _Roots(_Editor):
+    """Norms and deviations, whose root is inside the library."""
+
+    def __init__(self, epsilon: str) -> None:
+        self._epsilon = epsilon
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name, known = _name(node), {k.arg for k in node.keywords} <= {"axis", "keepdims", "name"}
+        if not node.args or not known or (name in ("norm", "euclidean_norm") and len(node.args) > 1):
+            return node
+        axes = "".join(f", {ast.unparse(a)}" for a in (*node.args[1:], *(k for k in node.keywords if k.arg != "name")))
+        x = ast.unparse(node.args[0])
+        if name in ("norm", "reduce_euclidean_norm"):
+            return self._instead(f"tf.sqrt(tf.maximum(tf.reduce_sum(tf.square({x}){axes}), {self._epsilon}))")
+        if name == "reduce_std":
+            return self._instead(f"tf.sqrt(tf.maximum(tf.math.reduce_variance({x}{axes}), {self._epsilon}))")
+        return node
+
+
+class _Empty(_Editor):
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if _name(node) not in self._names or len(node.args) != 1 or node.keywords:
+            return node
+        return self._instead(f"tf.where(tf.size({ast.unparse(node.args[0])}) > 0, {ast.unparse(node)}, 0.0)")

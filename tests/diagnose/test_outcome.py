@@ -15,7 +15,7 @@ from tb_nanwatch.diagnose.outcome import tried
         ),
         ("nonfinite", "Tried on the recorded data: it did not help (epsilon 1e-7)."),
         ("inconclusive", "Tried on the recorded data, without an answer (epsilon 1e-7)."),
-        ("not_run", ""),
+        ("not_run", "Not tried: epsilon 1e-7."),
     ],
 )
 def test_outcomes(outcome: str, says: str) -> None:
@@ -31,3 +31,28 @@ def test_the_remedy_for_the_cause_is_not_pushed_aside() -> None:
     refuted = {"remedy": "a", "outcome": "nonfinite", "steps": 2, "control": "nonfinite", "note": ""}
     assert trials.ranked(["a", "b", "c"], [*held, refuted]) == ["b", "c", "a"]
     assert trials.ranked([], held) == []
+
+
+@pytest.mark.parametrize(
+    ("course", "says"),
+    [
+        ([2.3, 1.1], "; the loss fell from 2.3 to 1.1."),
+        ([2.3, 4e9], "; but the loss rose from 2.3 to 4e9."),
+        ([2.3, 2.3001], "; but the loss no longer moves (2.3): too low."),
+        ([2.3, "NaN"], "."),
+        ([2.3], "."),
+        ("a", "."),
+    ],
+)
+def test_what_the_loss_did(course: object, says: str) -> None:
+    trial = {
+        "outcome": "finite",
+        "steps": 64,
+        "control": "nonfinite",
+        "note": "learning rate times 0.01",
+        "course": course,
+    }
+    assert tried(trial) == (
+        "Tried on the recorded data: finite over 64 steps in which it was not finite without "
+        f"(learning rate times 0.01){says}"
+    )

@@ -45,8 +45,8 @@ def test_a_division(tmp_path: Path) -> None:
     given = {"op_type": "RealDiv", "inputs": inputs, "code": "return (x - mean) / std"}
     assert snippet(tmp_path / "a", "guard_division", **given).endswith("return tf.math.divide_no_nan(x - mean, std)")
     assert snippet(tmp_path / "b", "safe_where", **given).splitlines()[1:] == [
-        "safe = tf.where(tf.equal(std, 0), tf.ones_like(std), std)",
-        "ratio = tf.where(tf.equal(std, 0), tf.zeros_like(safe), (x - mean) / safe)",
+        "safe = tf.where(tf.not_equal(std, 0), std, tf.ones_like(std))",
+        "return tf.where(tf.not_equal(std, 0), (x - mean) / safe, tf.zeros_like(safe))",
     ]
 
 
@@ -83,7 +83,7 @@ def test_where_keeps_an_exponential_from_overflowing(tmp_path: Path) -> None:
     )
     assert found.splitlines()[1:] == [
         "safe = tf.where(logits < 87, logits, tf.zeros_like(logits))",
-        "result = tf.where(logits < 87, tf.exp(safe), tf.zeros_like(safe))",
+        "p = tf.where(logits < 87, tf.exp(safe), tf.zeros_like(safe))",
     ]
 
 
@@ -142,3 +142,60 @@ def test_every_snippet_is_python(tmp_path: Path) -> None:
 def test_nothing_is_said_to_have_been_tried(tmp_path: Path) -> None:
     found = first(post_mortem(tmp_path, "Log", [PROBABILITIES], Counts(neg_inf=3, size=9)))
     assert {remedy["trial"]["outcome"] for remedy in found["remedies"]} == {"not_run"}
+
+
+def finite(remedy: str, **more: Any) -> dict[str, Any]:
+    """A replay in which this remedy held."""
+    trial = {"remedy": remedy, "outcome": "finite", "steps": 64, "control": "nonfinite", "note": "", **more}
+    return {"trials": [trial]}
+
+
+def test_the_learning_rate_that_held(tmp_path: Path) -> None:
+    infos = runs.network([*runs.TABLE, ("scalar", "learning_rate", "", "", ())])
+
+    def values(info: TensorInfo, step: int) -> float:
+        return 0.5 if info.kind == "scalar" else runs.exploding(info, step)
+
+    given = ("Square", [operand("Sub", -1, 4e19)], INF)
+    lines = snippet(
+        tmp_path, "lower_learning_rate", *given, at=30, values=values, infos=infos,
+        replay=finite("lower_learning_rate", value=0.01), entry_point="keras_fit",
+    )  # fmt: skip
+    assert lines == "model.optimizer.learning_rate = 0.005  # after model.compile(...)"
+
+
+def test_the_bound_that_held(tmp_path: Path) -> None:
+    given = {"op_type": "Square", "inputs": [operand("Sub", -1, 4e19)], "output": INF, "at": 30}
+    given |= {"values": runs.exploding, "entry_point": "keras_fit"}
+    held = finite("clip_gradients", value=0.5, setting="clipvalue")
+    assert snippet(tmp_path, "clip_gradients", **given, replay=held).startswith("model.optimizer.clipvalue = 0.5")
+
+
+def test_a_trial_speaks_for_all_that_do_the_same(tmp_path: Path) -> None:
+    found = post_mortem(
+        tmp_path, "Pow", [operand("x", -1, 3, negative=5), operand("input 1", 0.5, 0.5, shape=())],
+        code="y = x ** 0.5", replay=finite("guard_division", also=["clip_predictions_or_from_logits"]),
+    )  # fmt: skip
+    offered = first(found)["remedies"][0]
+    assert offered["name"] == "clip_predictions_or_from_logits"
+    assert offered["trial"]["outcome"] == "finite"
+    assert offered["snippet"].endswith("y = tf.maximum(x, 1e-12) ** 0.5")
+
+
+def test_an_optimizer_that_divides_by_zero(tmp_path: Path) -> None:
+    inputs = [operand("Mul", 0, 1, zero=3), operand("AddV2", 0, 1, zero=3)]
+    lines = snippet(tmp_path, "guard_division", "RealDiv", inputs, phase="update", entry_point="keras_fit")
+    assert lines == "model.optimizer.epsilon = 1e-07  # after model.compile(...), before fit"
+
+
+def test_a_scale_is_no_probability(tmp_path: Path) -> None:
+    """The output of a relu may be below 1 by chance; a bound of 1 above would change what it means."""
+    given = {"op_type": "Log", "inputs": [operand("Relu", 0, 0.4, zero=3)], "output": MINUS_INF}
+    lines = snippet(tmp_path, "clip_predictions_or_from_logits", **given, code="nll = tf.math.log(sigma)")
+    assert lines.endswith("nll = tf.math.log(tf.maximum(sigma, 1e-10))")
+
+
+def test_a_mean_of_nothing(tmp_path: Path) -> None:
+    given = {"op_type": "Mean", "inputs": [operand("GatherV2", 0, 0, shape=(0,))]}
+    lines = snippet(tmp_path, "guard_division", **given, code="loss = tf.reduce_mean(hard)")
+    assert lines.endswith("loss = tf.where(tf.size(hard) > 0, tf.reduce_mean(hard), 0.0)")

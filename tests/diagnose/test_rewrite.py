@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from tb_nanwatch.diagnose.rewrite import argument, fraction, guarded_call, safe_division
+from tb_nanwatch.diagnose.rewrite import (
+    guarded_call,
+    guarded_root,
+    none_of_nothing,
+    safe_division,
+    where_inside,
+)
 
 
 def clipped(space: str, x: str) -> str:
@@ -48,8 +54,46 @@ def test_divisions(code: str, expected: str | None) -> None:
     assert safe_division(code) == expected
 
 
-def test_parts() -> None:
-    assert fraction("return tf.reduce_sum(a) / n") == ("tf.reduce_sum(a)", "n")
-    assert fraction("return a * n") is None
-    assert argument("y = tf.math.log(a - b)", "Log") == "a - b"
-    assert argument("y = tf.math.exp(a)", "Log") is None
+@pytest.mark.parametrize(
+    ("code", "op", "expected"),
+    [
+        ("d = tf.sqrt(v)", "Sqrt", "d = tf.sqrt(tf.maximum(v, 1e-12))"),
+        (
+            "d = tf.norm(a - b, axis=-1)",
+            "Sqrt",
+            "d = tf.sqrt(tf.maximum(tf.reduce_sum(tf.square(a - b), axis=-1), 1e-12))",
+        ),
+        ("d = tf.norm(a, 1)", "Sqrt", None),
+        ("d = tf.math.reduce_std(h, 0)", "Sqrt", "d = tf.sqrt(tf.maximum(tf.math.reduce_variance(h, 0), 1e-12))"),
+        ("d = v ** 0.5", "Pow", "d = tf.maximum(v, 1e-12) ** 0.5"),
+        ("d = v ** 2", "Pow", None),
+        ("d = v ** 'a'", "Sqrt", None),
+    ],
+)
+def test_roots(code: str, op: str, expected: str | None) -> None:
+    assert guarded_root(code, op, "1e-12") == expected
+
+
+def test_nothing() -> None:
+    assert none_of_nothing("m = tf.reduce_mean(h)", "Mean") == "m = tf.where(tf.size(h) > 0, tf.reduce_mean(h), 0.0)"
+    assert none_of_nothing("m = tf.reduce_mean(h, axis=0)", "Mean") is None
+
+
+def test_a_line_with_two_logs_is_guarded_in_both() -> None:
+    """Names that the line itself uses are left alone."""
+    lines = where_inside("inner = x * tf.math.log(p) + (1 - x) * tf.math.log(1 - p)", "Log", "{x} > 0", "ones")
+    assert lines is not None
+    assert lines.splitlines() == [
+        "safe = tf.where(p > 0, p, tf.ones_like(p))",
+        "inner_2 = 1 - p",
+        "safe_2 = tf.where(inner_2 > 0, inner_2, tf.ones_like(inner_2))",
+        (
+            "inner = x * tf.where(p > 0, tf.math.log(safe), tf.zeros_like(safe)) + "
+            "(1 - x) * tf.where(inner_2 > 0, tf.math.log(safe_2), tf.zeros_like(safe_2))"
+        ),
+    ]
+
+
+def test_a_division_inside_a_where() -> None:
+    lines = where_inside("r = tf.where(n > 0, s / n, 0.0)", "RealDiv", "tf.not_equal({x}, 0)", "ones", divides=True)
+    assert lines == "safe = tf.where(tf.not_equal(n, 0), n, tf.ones_like(n))\nr = tf.where(n > 0, s / safe, 0.0)"

@@ -60,3 +60,16 @@ def test_the_words_tell_what_held_and_what_did_not() -> None:
         "What to do: clean input. Why. Tried on the recorded data: finite over 64 steps in which it was not finite "
         "without (a note). Otherwise: lower learning rate. Tried in vain: clip gradients."
     )
+
+
+def test_what_trained_is_better_than_what_only_stayed_finite() -> None:
+    frozen = trial("lower_learning_rate", "finite", 64, course=[2.0, 2.0], value=0.01)
+    trained = trial("lower_learning_rate", "finite", 60, course=[2.0, 1.0], value=0.1)
+    assert trials.best("lower_learning_rate", [frozen, trained])["value"] == 0.1
+    rising = trial("clip_gradients", "finite", 64, course=[2.0, 9e9])
+    assert trials.ranked(["clip_gradients", "lower_learning_rate"], [rising, trained])[0] == "lower_learning_rate"
+
+
+def test_one_entry_for_each_remedy_of_a_trial() -> None:
+    told = trials.of({"trials": [trial("a", "finite", also=["b", 3]), trial("c", "nonfinite", also="d")]})
+    assert [entry["remedy"] for entry in told] == ["a", "b", "c"]

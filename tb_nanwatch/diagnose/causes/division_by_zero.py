@@ -6,9 +6,12 @@ from typing import Final
 
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
-from tb_nanwatch.diagnose.operation import DIVISIONS, Operation, told
+from tb_nanwatch.diagnose.causes.domain_error import DOMAINS
+from tb_nanwatch.diagnose.causes.sqrt_or_pow_gradient_at_zero import ROOTS
+from tb_nanwatch.diagnose.operation import DIVISIONS, LOGS, Operation, told
 from tb_nanwatch.format.records import OperandStats
 
+TOLD_ELSEWHERE: Final = LOGS | ROOTS | DOMAINS.keys()
 TINY: Final = 1e-30  # with it, an ordinary numerator is within reach of the largest float32
 REMEDIES: Final = ("guard_division", "safe_where", "clean_input")
 
@@ -38,6 +41,6 @@ def denominator(op: Operation) -> OperandStats | None:
         return base if exponent is not None and exponent.max < 0 else None
     if op.name not in DIVISIONS:
         return None
-    if op.backward and op.forward not in DIVISIONS | {op.name}:
-        return None  # the derivative of another op: that op's own rule tells of it
+    if op.backward and op.forward in TOLD_ELSEWHERE:
+        return None  # the derivative of an op whose own rule tells of it
     return op.operand(0 if op.name in ("Reciprocal", "Inv", "Rsqrt") else 1)

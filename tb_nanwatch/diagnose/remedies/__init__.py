@@ -5,6 +5,7 @@ Patient to Advice, under its name in the report.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from tb_nanwatch.diagnose import words
@@ -41,6 +42,6 @@ __all__ = ["REMEDIES", "Advice", "Patient", "entry", "of_case", "of_finding"]
 
 def entry(name: str, patient: Patient, trial: Mapping[str, Any]) -> dict[str, Any]:
     """A remedy as the report holds it."""
-    advice = REMEDIES[name](patient)
+    advice = REMEDIES[name](replace(patient, trial=trial))
     snippet = "\n".join(words.escaped(line) for line in advice.snippet.split("\n"))  # it quotes names and lines of code
     return {"name": name, "why": advice.why, "snippet": snippet, "trial": dict(trial)}

@@ -14,9 +14,13 @@ ORDINARY: Final = (1e-3, 1e3)  # bounds beyond are no bounds
 
 
 def clip_gradients(patient: Patient) -> Advice:
-    """The bound is what the total norm was while the run was well, 1 where that is not known."""
+    """The bound with which a trial held; else what the total norm was while the run was well, 1 where nobody knows."""
     bound, known = _bound(patient)
+    if patient.value is not None:
+        bound, known = number(patient.value), False
     known_as = f" Before the incident it was typically {bound}." if known else ""
+    if patient.setting == "clipvalue":
+        return _by_value(patient, bound)
     why = f"A bound on the global gradient norm stops one large gradient from throwing the weights.{known_as}"
     if patient.style == FIT:
         return Advice(why, f"model.optimizer.global_clipnorm = {bound}  # after model.compile(...), before fit")
@@ -28,6 +32,14 @@ def clip_gradients(patient: Patient) -> Advice:
         )
         return Advice(why, "\n".join(lines))
     return Advice(why, f"gradients, _ = tf.clip_by_global_norm(gradients, {bound})  # before optimizer.apply_gradients")
+
+
+def _by_value(patient: Patient, bound: str) -> Advice:
+    why = "A bound on every element of the gradients stops one large element from throwing the weights."
+    if patient.style == FIT:
+        return Advice(why, f"model.optimizer.clipvalue = {bound}  # after model.compile(...), before fit")
+    clipped = f"[tf.clip_by_value(g, -{bound}, {bound}) for g in gradients]"
+    return Advice(why, f"gradients = {clipped}  # before optimizer.apply_gradients")
 
 
 def _bound(patient: Patient) -> tuple[str, bool]:

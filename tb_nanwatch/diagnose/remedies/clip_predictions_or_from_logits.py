@@ -6,9 +6,10 @@ from typing import Final
 
 from tb_nanwatch.diagnose.operation import EXPONENTIALS, Operation, exponent_limit
 from tb_nanwatch.diagnose.remedies.remedy import Advice, Patient, number
-from tb_nanwatch.diagnose.rewrite import Guard, guarded_call
+from tb_nanwatch.diagnose.rewrite import Guard, guarded_call, guarded_root
 
 INSIDE: Final = "1 - 1e-6"  # float32 has steps of 6e-8 just below 1
+UNBOUNDED: Final = ("Relu", "Softplus", "Exp", "Abs", "Square", "Sqrt", "Sum", "Mean")  # what they put out is no share
 
 
 def clip_predictions_or_from_logits(patient: Patient) -> Advice:
@@ -16,7 +17,7 @@ def clip_predictions_or_from_logits(patient: Patient) -> Advice:
     op = patient.op
     if op.name in EXPONENTIALS:
         return _bounded(patient, "exp", "An exponential overflows; bounded, it stays finite and so does its gradient.")
-    if op.forward in ("Acos", "Asin", "Atanh", "Acosh", "Erfinv"):
+    if op.forward in ("Acos", "Asin", "Atanh", "Erfinv"):
         return _bounded(patient, "acos", "Rounding takes values beyond the ends of the function; keep them inside.")
     if op.forward in ("Sqrt", "Rsqrt", "Pow"):
         return _bounded(patient, "sqrt", "Negative values have no root: keep the argument above 0.")
@@ -24,7 +25,8 @@ def clip_predictions_or_from_logits(patient: Patient) -> Advice:
         "Softmax and sigmoid underflow to exactly 0. Bounds of 1e-10 keep the logarithm finite; a loss that is given "
         "the logits computes log-probabilities without ever taking log(0)."
     )
-    own = guarded_call(op.code, op.forward, lambda space, x: _guard(op, space, x))
+    least = number(patient.value) if patient.value else "1e-06" if op.forward == "Log1p" else "1e-10"
+    own = guarded_call(op.code, op.forward, lambda space, x: _guard(op, space, x, least))
     if own is not None:
         return Advice(why, _at(patient, own))
     if patient.style == "fit" and not op.code:
@@ -37,12 +39,14 @@ def clip_predictions_or_from_logits(patient: Patient) -> Advice:
     )
 
 
-def _guard(op: Operation, space: str, x: str) -> str:
+def _guard(op: Operation, space: str, x: str, least: str) -> str:
+    if op.forward == "Log1p":
+        return f"{space}.maximum({x}, {least} - 1)"
     operand = op.operand(0)
-    probability = operand is not None and operand.max <= 1
-    if not probability:
-        return f"{space}.maximum({x}, 1e-10)"
-    return f"tf.clip_by_value({x}, 1e-10, 1.0)" if space == "tf" else f"{space}.clip({x}, 1e-10, 1.0)"
+    unbounded = operand is not None and operand.name.rpartition("/")[2] in UNBOUNDED
+    if operand is None or operand.max > 1 or unbounded:
+        return f"{space}.maximum({x}, {least})"
+    return f"tf.clip_by_value({x}, {least}, 1.0)" if space == "tf" else f"{space}.clip({x}, {least}, 1.0)"
 
 
 def _bounded(patient: Patient, kind: str, why: str) -> Advice:
@@ -56,6 +60,8 @@ def _bounded(patient: Patient, kind: str, why: str) -> Advice:
     }
     guard = bounds[kind]
     own = guarded_call(op.code, op.forward if kind != "exp" else op.name, guard)
+    if own is None and kind == "sqrt":
+        own = guarded_root(op.code, op.forward, "1e-12")
     return Advice(why, _at(patient, own or guard("tf", "x")))
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from tb_nanwatch.diagnose.operation import DIVISIONS
-from tb_nanwatch.diagnose.remedies.remedy import Advice, Patient, described
-from tb_nanwatch.diagnose.rewrite import guarded_call, safe_division
+from tb_nanwatch.diagnose.remedies.remedy import FIT, GRAPH, Advice, Patient, described, number
+from tb_nanwatch.diagnose.rewrite import guarded_root, none_of_nothing, safe_division
 
 EPSILON: Final = "1e-12"
 ROOTS: Final = ("Sqrt", "Rsqrt", "Pow")
+EMPTY: Final = {"Mean": "reduce_mean", "Max": "reduce_max", "Min": "reduce_min"}
 
 
 def guard_division(patient: Patient) -> Advice:
     """The user's own line with an epsilon inside the root, or with a division that is 0 where its denominator is."""
     op = patient.op
+    if patient.phase == "update" and op.name in DIVISIONS:
+        return _optimizer(patient)
+    if op.name in EMPTY:
+        return _nothing(patient)
     root = op.forward in ROOTS or op.name in ("SqrtGrad", "RsqrtGrad")
     if root:
         return _root(patient, op.forward if op.forward in ROOTS else op.name.removesuffix("Grad"))
@@ -28,13 +33,32 @@ def _root(patient: Patient, root: str) -> Advice:
         "The slope of a root at 0 is infinite. A small constant inside it bounds the slope; one outside, added to the "
         "root, protects the value only."
     )
-    own = guarded_call(patient.op.code, root, lambda space, x: f"{space}.maximum({x}, {EPSILON})")
-    if own is None and "reduce_std" in patient.op.code:
-        own = patient.op.code.replace("reduce_std(", "sqrt(tf.math.reduce_variance(", 1).rstrip() + f" + {EPSILON})"
+    epsilon = number(patient.value) if patient.value else EPSILON
+    own = guarded_root(patient.op.code, root, epsilon)
     if own is None:
         x = described(patient.op.operand(0))
-        own = f"tf.{root.lower() if root != 'Rsqrt' else 'math.rsqrt'}(tf.maximum({x}, {EPSILON}))"
+        own = f"tf.{root.lower() if root != 'Rsqrt' else 'math.rsqrt'}(tf.maximum({x}, {epsilon}))"
     return Advice(why, _at(patient, own))
+
+
+def _optimizer(patient: Patient) -> Advice:
+    why = (
+        "The optimizer divides by the root of the squared gradients: for a weight whose gradient has always been 0, or "
+        "underflowed, only its epsilon keeps that from being 0."
+    )
+    epsilon = number(patient.value or 1e-7)
+    if patient.style == GRAPH:
+        return Advice(why, f"optimizer = tf.compat.v1.train.AdamOptimizer(learning_rate, epsilon={epsilon})")
+    name = "model.optimizer" if patient.style == FIT else "optimizer"
+    when = "  # after model.compile(...), before fit" if patient.style == FIT else "  # before the first step"
+    return Advice(why, f"{name}.epsilon = {epsilon}{when}")
+
+
+def _nothing(patient: Patient) -> Advice:
+    why = "The mean of nothing is 0/0, the largest of nothing is -Infinity: say what they shall be, 0 for example."
+    own = none_of_nothing(patient.op.code, patient.op.name)
+    call = EMPTY[patient.op.name]
+    return Advice(why, _at(patient, own or f"value = tf.where(tf.size(x) > 0, tf.{call}(x), 0.0)"))
 
 
 def _at(patient: Patient, line: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -44,6 +45,19 @@ class Patient:
     samples: tuple[int, ...] = field(default=())
     bad_input: str = ""
     step: int = 0
+    phase: str = ""
+    trial: Mapping[str, Any] = field(default_factory=dict)  # of the remedy, as the report holds it
+
+    @property
+    def value(self) -> float | None:
+        """The number with which a trial stayed finite; None where none did, or it has none."""
+        value = self.trial.get("value")
+        return float(value) if self.trial.get("outcome") == "finite" and value is not None else None
+
+    @property
+    def setting(self) -> str:
+        """What a finite trial set to that value, where there is a choice."""
+        return str(self.trial.get("setting", "")) if self.trial.get("outcome") == "finite" else ""
 
     @property
     def learning_rate(self) -> float:
@@ -82,6 +96,7 @@ def of_case(case: Case, cause: str) -> Patient:
         samples=origin.samples,
         bad_input=origin.tensor if origin.phase == "input" else "",
         step=case.incident.first_step,
+        phase=origin.phase,
     )
 
 

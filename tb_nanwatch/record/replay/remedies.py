@@ -30,7 +30,7 @@ class Remedy:
 
     applied: a context in which it is in force; batch: what becomes of a batch. switches: what it turns on in a step
     that was traced for trials. retrace: it takes effect only while a step of its own is traced or runs eagerly. value:
-    the number that the report's snippet should have. also: further remedies that do the same. otherwise: what to try if
+    the number that the report's snippet should have, setting: what it sets to that. also: further remedies that do the same. otherwise: what to try if
     it fails. impossible: why it cannot be tried; then it is only mentioned.
     """
 
@@ -41,6 +41,7 @@ class Remedy:
     switches: Mapping[str, Any] = field(default_factory=dict)
     retrace: bool = False
     value: float | None = None
+    setting: str = ""
     also: tuple[str, ...] = ()
     otherwise: Remedy | None = None
     impossible: str = ""
@@ -67,7 +68,7 @@ def clip_gradients(norm: float | None = None, value: float | None = None) -> Rem
     """A bound on the global norm of the gradients, or on each of their elements."""
     if norm is not None:
         return Remedy("clip_gradients", f"global_clipnorm={norm:.3g}", switches={"norm": norm}, value=norm)
-    return Remedy("clip_gradients", f"clipvalue={value:g}", switches={"value": value})
+    return Remedy("clip_gradients", f"clipvalue={value:g}", switches={"value": value}, value=value, setting="clipvalue")
 
 
 def epsilon(optimizer: Any, value: float) -> Remedy:
@@ -98,7 +99,13 @@ def initializer(weights: list[Any], kernels: Mapping[int, Kernel]) -> Remedy:
     if not other:
         return Remedy(name, "", impossible="the weights already have the deviation that their layers ask for")
     names = dict.fromkeys(draws.drawn(k, tuple(v.shape), np.random.default_rng(draws.SEED))[1] for v, k in other)
-    small = Remedy(name, "kernels drawn anew by TruncatedNormal(stddev=0.02)", _drawn_small([v for v, _ in other]))
+    small = Remedy(
+        name,
+        "kernels drawn anew by TruncatedNormal(stddev=0.02)",
+        _drawn_small([v for v, _ in other]),
+        value=0.02,
+        setting="TruncatedNormal",
+    )
     return Remedy(name, f"kernels drawn anew by {', '.join(names)}", _drawn(other), otherwise=small)
 
 

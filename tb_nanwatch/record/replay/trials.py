@@ -250,6 +250,8 @@ def _entry(remedy: Remedy, outcome: str, ran: Ran, control: str, note: str) -> d
         entry["course"] = [_strict(v) for v in ran.course]
     if remedy.value is not None:
         entry["value"] = remedy.value
+    if remedy.setting:
+        entry["setting"] = remedy.setting
     if remedy.also:
         entry["also"] = list(remedy.also)
     return entry
