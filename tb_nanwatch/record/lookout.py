@@ -19,8 +19,10 @@ from tb_nanwatch.stats import dtypes
 from tb_nanwatch.stats.doubling import WINDOW
 from tb_nanwatch.stats.overflow import NEAR, Forecast, soonest
 
-PACE: Final = 4  # steps in which numbers that are in a hurry grow fourfold
-EVERY: Final = 16  # steps between close looks at those that are not
+PACE: Final = 4  # steps from which it is read how soon numbers may be at the limit
+SOON: Final = 48  # steps
+HURRIED: Final = 3  # steps between close looks at numbers that may be there soon
+EVERY: Final = 16  # and at others
 KINDS: Final = ("gradient", "weight", "activation")
 LARGEST_STORED: Final = dtypes.largest("float32")  # losses are held there in the file
 
@@ -56,7 +58,7 @@ class Lookout:
 
     def __init__(self) -> None:
         self._seen: deque[_Seen] | None = deque(maxlen=WINDOW)
-        self._next = 0  # step from which a close look is due again
+        self._last = -EVERY  # step of the last close look
 
     def forget(self) -> None:
         """What follows an incident begins anew."""
@@ -75,9 +77,10 @@ class Lookout:
         near = norms >= limits.near_norms, np.abs(losses) >= limits.near_losses
         if not (near[0].any() or near[1].any()):
             return None
-        if step < self._next and not self._hurries(now, near):
+        since = step - self._last
+        if since < HURRIED or (since < EVERY and not self._hurries(now, near)):
             return None
-        self._next = step + EVERY
+        self._last = step
         found = self._look(step, limits)
         if found is None:
             return None
@@ -85,13 +88,17 @@ class Lookout:
         return _sentence(limits.infos[found.row], found)
 
     def _hurries(self, now: _Seen, near: tuple[Any, Any]) -> bool:
-        """Whether one of the numbers that are near grew fourfold in the last few steps."""
+        """Whether one of the numbers that are near may be at its limit soon, at the pace of the last few steps."""
         assert self._seen is not None
         before = self._seen[max(0, len(self._seen) - 1 - PACE)]
         if before.limits is not now.limits:
             return False
-        pairs = (now.norms, before.norms), (np.abs(now.losses), np.abs(before.losses))
-        return any(bool((a[n] > 4 * b[n]).any()) for n, (a, b) in zip(near, pairs, strict=True))
+        where = np.concatenate(near)
+        values = np.abs(np.stack([np.append(now.norms, now.losses), np.append(before.norms, before.losses)]))[:, where]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            height = np.log2(now.limits.largest[where])
+            latest, earlier = np.log2(values)
+            return bool(np.any((height - latest) * PACE < (latest - earlier) * SOON))
 
     def _look(self, step: int, limits: Limits) -> Forecast | None:
         assert self._seen is not None

@@ -44,7 +44,9 @@ class Doubling:
         """How fast: "doubles every 3.2 steps" or "grows 8-fold at every step"; the verbs as the sentence needs."""
         if self.rate < 1:
             return f"{doubles} every {self.time:.2g} steps"
-        return f"{grows} {2.0 ** min(self.rate, 64.0):.2g}-fold at every step"
+        factor = 2.0 ** min(self.rate, 64.0)
+        number = f"{factor:.0f}" if 10 <= factor < 1000 else f"{factor:.2g}".replace("e+0", "e")
+        return f"{grows} {number}-fold at every step"
 
 
 def doubling(steps: NDArray[np.int64], values: NDArray[np.float64]) -> Doubling | None:

@@ -246,6 +246,11 @@ def test_a_spike_that_recovers(tmp_path: Path) -> None:
     assert finding.evidence[1] == "the gradients were up to 28.1 times what they usually were before"
 
 
+def test_a_spike_back_to_the_beginning_that_lasts(tmp_path: Path) -> None:
+    (finding,) = loss_spike(run_of(tmp_path, {"loss/loss": lambda s: 0.99**s + (2.5 if 450 <= s < 453 else 0)}, 500))
+    assert (finding.first_step, finding.last_step) == (450, 453)
+
+
 def test_spikes_are_counted(tmp_path: Path) -> None:
     line = spiking({200: 50.0, 400: 90.0, 401: 80.0})
     (finding,) = loss_spike(run_of(tmp_path, {"loss/loss": line}, 500))
@@ -258,6 +263,7 @@ def test_spikes_are_counted(tmp_path: Path) -> None:
     [
         pytest.param(spiking({}), id="calm"),
         pytest.param(spiking({300: 4.0}), id="a small one"),
+        pytest.param(lambda s: 0.99**s + (2.5 if s == 450 else 0), id="one hard batch"),
         pytest.param(spiking(dict.fromkeys(range(300, 500), 50.0)), id="it stays there"),
         pytest.param(spiking({498: 50.0}), id="not over yet"),
         pytest.param(spiking({3: 50.0, 4: 60.0}), id="at the beginning"),

@@ -3,7 +3,7 @@
 Megatron calls a loss spiky from ten times the largest of its first hundred steps on, OLMo from six standard
 deviations of the last 128, losslint from ten times a median. Losses of small batches have long tails, so that a
 well-fitted network shows such jumps at every hard sample: the spike must also be three times the loss that the run
-began with.
+began with, or last for some steps at no less than that loss.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ TIMES: Final = 10.0  # the largest loss of the steps before
 START_TIMES: Final = 3.0  # the loss that the run began with
 WINDOW: Final = 128  # steps before, and steps in which it must come back
 FEWEST_BEFORE: Final = 32
+LASTING: Final = 3  # steps, of those around the peak
 RAMP: Final = 8  # steps that a spike may take to its peak
 CALM: Final = 8  # steps in a row at the old height are a recovery
 CALM_TIMES: Final = 2.0
@@ -83,10 +84,13 @@ def _spikes(steps: NDArray[np.int64], values: NDArray[np.float64], start: float)
     if len(values) < FEWEST_BEFORE + RAMP or start <= 0:
         return found
     usual = float(np.median(values))
-    high = np.flatnonzero(values >= max(START_TIMES * start, TIMES * usual))
+    high = np.flatnonzero(values >= max(start, TIMES * usual))
     for peak in sorted(high[np.argsort(-values[high], kind="stable")][:CLOSELY]):
         before = values[max(0, peak - RAMP - WINDOW) : max(0, peak - RAMP)]
         if len(before) < FEWEST_BEFORE or values[peak] < TIMES * before.max():
+            continue
+        around = values[peak - RAMP : peak + RAMP + 1] >= TIMES * before.max()
+        if values[peak] < START_TIMES * start and around.sum() < LASTING:
             continue
         calm = values[peak + 1 : peak + 1 + WINDOW] <= CALM_TIMES * before.max()
         if len(calm) < CALM:
