@@ -53,6 +53,9 @@ def _incident(case: Case, causes: Sequence[Cause]) -> dict[str, Any]:
         for name in cause.remedies:
             offered.setdefault(name, cause.name)
     tried = trials.of(case.replay)
+    for name in trials.proven(tried):  # also what no cause would have suggested
+        if name in remedies.REMEDIES:
+            offered.setdefault(name, causes[0].name)
     names = trials.ranked(list(offered)[:MOST_REMEDIES], tried)
     return {
         "first_step": incident.first_step,

@@ -56,6 +56,11 @@ def _further(trial: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "setting", setting
 
 
+def proven(trials: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Remedies with which training stayed finite and trained, in the order in which they were tried."""
+    return list(dict.fromkeys(t["remedy"] for t in trials if _rank(t) == (0, False) and course(t) == FALLS))
+
+
 def ranked(names: Sequence[str], trials: Sequence[Mapping[str, Any]]) -> list[str]:
     """Remedies in the order given, those that a trial proved before the others and those that it refuted behind.
 

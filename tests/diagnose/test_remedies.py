@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import runs
-from operations import CASES, INF, MINUS_INF, first, operand, post_mortem
+from operations import CASES, INF, MINUS_INF, examined, first, operand, post_mortem
 
 from tb_nanwatch.format.records import Counts, TensorInfo
 
@@ -199,3 +201,40 @@ def test_a_mean_of_nothing(tmp_path: Path) -> None:
     given = {"op_type": "Mean", "inputs": [operand("GatherV2", 0, 0, shape=(0,))]}
     lines = snippet(tmp_path, "guard_division", **given, code="loss = tf.reduce_mean(hard)")
     assert lines.endswith("loss = tf.where(tf.size(hard) > 0, tf.reduce_mean(hard), 0.0)")
+
+
+def every_sample_bad(tmp_path: Path, **more: Any) -> dict[str, Any]:
+    replay = json.dumps({"replay": "reproduced", "element": "x", "features": [[7]], **more})
+    found = runs.incident("input", replay_json=replay)
+    event = replace(found, origin=replace(found.origin, tensor="x", samples=tuple(range(32))))
+    runs.write(tmp_path, events=[event], entry_point="watch")
+    remedy: dict[str, Any] = first(examined(tmp_path))["remedies"][0]
+    return remedy
+
+
+def test_a_bad_column_is_repaired_instead_of_dropping_every_sample(tmp_path: Path) -> None:
+    remedy = every_sample_bad(tmp_path)
+    assert "All 32 samples of step 30 hold it in x at feature 7: drop none, but repair it." in remedy["why"]
+    assert remedy["snippet"].splitlines() == [
+        "# x[..., 7] is not finite throughout: a column divided by its own deviation of 0, for example",
+        "dataset = dataset.map(lambda x, y: (tf.where(tf.math.is_finite(x), x, tf.zeros_like(x)), y))",
+    ]
+
+
+def test_the_divisor_that_held(tmp_path: Path) -> None:
+    given = {"op_type": "Exp", "inputs": [operand("logits", 0, 990)], "output": INF, "code": "w = tf.exp(logits)"}
+    held = finite("clean_input", value=507.0, setting="scale x", course=[2.0, 1.0])
+    lines = snippet(tmp_path, "clean_input", **given, replay=held)
+    assert lines == "dataset = dataset.map(lambda x, y: (x / 507, y))"
+
+
+def test_what_the_function_is_not_defined_for(tmp_path: Path) -> None:
+    """In a graph that is fed, before it is fed; in one with a dataset, in that."""
+    for name, lines in (
+        ("x", "good = (x > 0).reshape(len(x), -1).all(axis=1)\nx, y = x[good], y[good]  # before feed_dict"),
+        ("IteratorGetNext", "dataset = dataset.unbatch().filter(lambda x, y: tf.reduce_all(x > 0)).batch(32)"),
+    ):
+        infos = [replace(info, name=name) if info.kind == "input" else info for info in runs.network()]
+        given = ("Log", [operand(name, -1, 1, negative=3)], MINUS_INF)
+        got = snippet(tmp_path / name, "clean_input", *given, infos=infos, entry_point="watch_session")
+        assert got == lines

@@ -46,6 +46,7 @@ class Patient:
     bad_input: str = ""
     step: int = 0
     phase: str = ""
+    features: tuple[int, ...] = ()  # places in a sample that are bad, where a sample is a row
     trial: Mapping[str, Any] = field(default_factory=dict)  # of the remedy, as the report holds it
 
     @property
@@ -53,6 +54,12 @@ class Patient:
         """The number with which a trial stayed finite; None where none did, or it has none."""
         value = self.trial.get("value")
         return float(value) if self.trial.get("outcome") == "finite" and value is not None else None
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether every sample of the batch is bad."""
+        shape = next((info.shape for info in self.run.kind("input") if info.shape), None)
+        return len(self.samples) > 1 and shape is not None and len(self.samples) >= shape[0] > 0
 
     @property
     def setting(self) -> str:
@@ -97,6 +104,11 @@ def of_case(case: Case, cause: str) -> Patient:
         bad_input=origin.tensor if origin.phase == "input" else "",
         step=case.incident.first_step,
         phase=origin.phase,
+        features=tuple(
+            place[0]
+            for place in case.replay.get("features", ())
+            if isinstance(place, list) and len(place) == 1 and isinstance(place[0], int)
+        ),
     )
 
 

@@ -30,8 +30,8 @@ class Remedy:
 
     applied: a context in which it is in force; batch: what becomes of a batch. switches: what it turns on in a step
     that was traced for trials. retrace: it takes effect only while a step of its own is traced or runs eagerly. value:
-    the number that the report's snippet should have, setting: what it sets to that. also: further remedies that do the same. otherwise: what to try if
-    it fails. impossible: why it cannot be tried; then it is only mentioned.
+    the number that the report's snippet should have, setting: what it sets to that. also: further remedies that do the
+    same. otherwise: what to try if it fails. impossible: why it cannot be tried; then it is only mentioned.
     """
 
     name: str
@@ -187,7 +187,7 @@ def replace_samples(bad: tuple[int, ...], only: Any) -> Remedy:
         return with_rows(data, bad) if data is only else data
 
     samples = "the bad sample" if len(bad) == 1 else f"the {len(bad)} bad samples"
-    return Remedy("clean_input", f"without {samples} of the failing batch", batch=batch)
+    return Remedy("clean_input", f"without {samples} of the failing batch", batch=batch, setting="samples")
 
 
 def with_rows(data: Any, bad: tuple[int, ...]) -> Any:
@@ -231,8 +231,16 @@ def scale_inputs(data: Any, names: Sequence[str]) -> Remedy | None:
         scaled = [x / divisors[n] if n in divisors else x for n, x in enumerate(flat)]
         return tf.nest.pack_sequence_as(given, scaled)
 
-    told = [f"{names[n] if n < len(names) else 'part ' + str(n)} divided by {d:.4g}" for n, d in divisors.items()]
-    return Remedy("clean_input", f"{' and '.join(told)}, the largest magnitude", batch=batch)
+    named = {n: names[n] if n < len(names) else f"part {n}" for n in divisors}
+    told = [f"{named[n]} divided by {d:.4g}" for n, d in divisors.items()]
+    first = min(divisors)
+    return Remedy(
+        "clean_input",
+        f"{' and '.join(told)}, the largest magnitude",
+        batch=batch,
+        value=float(divisors[first]),
+        setting=f"scale {named[first]}",
+    )
 
 
 def _divisor(part: Any, labels: bool) -> Any:
