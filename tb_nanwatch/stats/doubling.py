@@ -1,7 +1,8 @@
 """Steady growth: a straight line through the logarithms of the newest magnitudes, and whether it may be believed.
 
-What levels off, spikes or wanders is no steady growth, however large it becomes. Lines are tried from the longest
-stretch to the shortest: growth that began a few steps ago is seen as soon as it is beyond doubt.
+What levels off, spikes, wanders or only comes back to where it was is no steady growth, however large it becomes.
+Lines are tried from the longest stretch to the shortest: growth that began a few steps ago is seen as soon as it is
+beyond doubt.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ FEWEST_POINTS: Final = LENGTHS[-1]
 FEWEST_OCTAVES: Final = 3.0
 EVIDENCE: Final = 40.0  # octaves times points: five points must rise by 8 octaves, thirteen by 3
 STRAIGHT: Final = 0.95  # share of the variance that the line explains
+HIGHER: Final = 2.0  # octaves above all that came before: the gradient of a hard sample after easy ones is not
 RECENT_SHARE: Final = 3  # the newest of so many parts of a stretch
 STILL: Final = 0.7  # of the whole stretch's slope, in its newest part: growth that levels off falls below
 
@@ -63,7 +65,7 @@ def doubling(steps: NDArray[np.int64], values: NDArray[np.float64]) -> Doubling 
     for length in (len(steps), *(length for length in LENGTHS if length < len(steps))):
         if length >= FEWEST_POINTS:
             found = _steady(steps[-length:], octaves[-length:])
-            if found is not None:
+            if found is not None and found.level >= octaves[:-length].max(initial=-np.inf) + HIGHER:
                 return found
     return None
 

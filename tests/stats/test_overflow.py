@@ -93,6 +93,14 @@ def test_noise_is_no_growth(seed: int) -> None:
         assert warned(line, "float32") is None
 
 
+def test_a_way_back_to_earlier_heights_is_no_growth() -> None:
+    """Gradients of a fitted network: tiny, until a sample is hard again."""
+    line = np.concatenate([np.full(20, 7.0), 7.0 - 2.5 * np.arange(6), 7.0 - 2.5 * np.arange(6)[::-1]])
+    assert warned(line, "float16") is None
+    higher = np.append(line, [9.5, 12.0])
+    assert warned(higher, "float16") is not None
+
+
 def test_the_earliest_overflow_is_told() -> None:
     steps = np.arange(40)
     values = np.stack([2.0**steps, 4.0**steps, 3.0**steps])
