@@ -189,8 +189,12 @@ def linear(rate: float, x: Any, y: Any, steps: int, clip: Callable[[Any], Any] =
 
 def run_to_the_end(watched: Any, *batch: Any) -> None:
     with pytest.raises(TrialEnded):
-        for _ in range(STEPS + 1):
-            watched(*batch)
+        forever(watched, *batch)
+
+
+def forever(step: Any, *batch: Any) -> None:
+    for _ in range(STEPS + 1):
+        step(*batch)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -297,7 +301,7 @@ def test_initializer(tmp_path: Path, asking: Asking) -> None:
         ]
     )
     model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
-    before = np.random.get_state()[1].copy()
+    before = np.random.get_state()[1].copy()  # noqa: NPY002  # the program's own
     fitted(
         model, np.zeros((8, 20, 40), np.float32), np.zeros((8, 96), np.float32), nanwatch.NanWatch(tmp_path / "logs")
     )
@@ -309,7 +313,7 @@ def test_initializer(tmp_path: Path, asking: Asking) -> None:
         assert glorot.std() == pytest.approx(np.sqrt(2 / fans), rel=0.05)
         assert np.abs(glorot).max() <= np.sqrt(6 / fans)
     assert kinds(told()) == ["started", "applied", "done"]
-    assert (np.random.get_state()[1] == before).all()
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
 
 
 def test_no_initializer_for_a_training_that_goes_on(tmp_path: Path, asking: Asking) -> None:
@@ -460,16 +464,19 @@ def trained(tmp_path: Path, program: graphs.Program, feeds: list[dict[Any, Any]]
             sess.run(graphs.tf1.global_variables_initializer())
             nanwatch.watch_session(sess, logdir, loss=program.loss)
             with pytest.raises(TrialEnded):
-                for feed in feeds:
-                    sess.run(program.train_op, feed)
+                run_all(sess, program, feeds)
             return list(sess.run(weights))
+
+
+def run_all(sess: Any, program: graphs.Program, feeds: list[dict[Any, Any]]) -> None:
+    for feed in feeds:
+        sess.run(program.train_op, feed)
 
 
 def unwatched(program: graphs.Program, feeds: list[dict[Any, Any]]) -> list[Any]:
     with program.graph.as_default(), graphs.tf1.Session() as sess:
         sess.run(graphs.tf1.global_variables_initializer())
-        for feed in feeds:
-            sess.run(program.train_op, feed)
+        run_all(sess, program, feeds)
         return list(sess.run([v for _, v in program.grads_and_vars]))
 
 

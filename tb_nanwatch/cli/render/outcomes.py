@@ -49,8 +49,9 @@ class Tried:
 
     @property
     def held(self) -> list[Outcome]:
-        """Remedies with which the steps were finite, where they were not without."""
-        return [o for o in self.outcomes[1:] if o.outcome == outcomes.FINITE]
+        """Remedies with which the steps were finite, where they were not without; first those whose loss fell."""
+        held = [o for o in self.outcomes[1:] if o.outcome == outcomes.FINITE]
+        return sorted(held, key=lambda o: o.loss_fell is not True)
 
 
 def render_json(tried: Tried, out: TextIO) -> None:
@@ -79,10 +80,12 @@ def render(tried: Tried, out: TextIO) -> None:
 
 def _page(console: Console, tried: Tried) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("run", "outcome", "steps", "loss", "output"):
+    base = _base(tried)
+    output = f"output, below {_short(base)}" if base else "output"
+    for name in ("run", "outcome", "steps", "loss", output):
         table.add_column(Text(name), justify="right" if name == "steps" else "left", overflow="fold")
     for one in tried.outcomes:
-        cells = (one.label, _told(one), f"{one.steps:,}" if one.steps else "", _loss(one), _short(one.output))
+        cells = (one.label, _told(one), f"{one.steps:,}" if one.steps else "", _loss(one), _short(one.output, base))
         styles = ("", STYLES.get(one.outcome, "yellow"), "", "", "dim")
         table.add_row(*(Text(escaped(cell), style=style) for cell, style in zip(cells, styles, strict=True)))
     console.print(table)
@@ -105,14 +108,25 @@ def _loss(one: Outcome) -> str:
     if not one.losses:
         return ""
     first, last = magnitude(one.losses[0]), magnitude(one.losses[-1])
-    return first if len(one.losses) == 1 else f"{first} to {last}"
+    if len(one.losses) == 1:
+        return first
+    return f"{first} to {last}{', did not fall' if one.outcome == outcomes.FINITE and one.loss_fell is False else ''}"
 
 
-def _short(path: str) -> str:
-    if not path:
-        return ""
-    relative = os.path.relpath(path)
-    return path if relative.startswith(os.pardir) else relative
+def _base(tried: Tried) -> str:
+    """The folder that holds the folders of all runs, "" where they are in several."""
+    parents = {str(Path(one.run).parent) for one in tried.outcomes if one.run}
+    return parents.pop() if len(parents) == 1 else ""
+
+
+def _short(path: str, base: str = "") -> str:
+    """A path as seen from `base`, else from the current folder, if it is below one of them."""
+    for start in (base, os.curdir):
+        if path and start:
+            relative = os.path.relpath(path, start)
+            if not relative.startswith(os.pardir):
+                return relative
+    return path
 
 
 def verdict(tried: Tried) -> str:
@@ -129,6 +143,4 @@ def verdict(tried: Tried) -> str:
     if not tried.held:
         return f"No remedy held; {unchanged}."
     names = listing([one.label for one in tried.held], 8)
-    where = _short(str(Path(tried.held[0].run).parent)) if tried.held[0].run else ""
-    runs = f" The runs are in {escaped(where)}." if where else ""
-    return f"Held: {names}; {unchanged}.{runs}"
+    return f"Held: {names}; {unchanged}."

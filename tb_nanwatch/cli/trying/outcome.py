@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tb_nanwatch.cli.trying.program import Program
 from tb_nanwatch.diagnose.words import count, escaped
@@ -30,7 +31,8 @@ NOT_APPLICABLE, DID_NOT_START, UNWATCHED, NOT_RUN, STOPPED = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run. outcome: one of the words above; steps: recorded; losses: some of them, first and last among them.
+    """One run. outcome: one of the words above; steps: recorded; losses: some of them, first and last among them;
+    loss_fell: its mean over the last quarter of the steps beside that over the first, None where it is not known.
 
     run: its folder, "" where no recorder was started. note: in words, what else is to be said.
     """
@@ -42,6 +44,7 @@ class Outcome:
     steps: int = 0
     first_bad_step: int | None = None
     losses: tuple[float, ...] = ()
+    loss_fell: bool | None = None
     applied: str = ""
     note: str = ""
     exit_code: int | None = None
@@ -111,18 +114,24 @@ def _measured(bare: Outcome, runs: Sequence[Run], program: Program) -> Outcome:
     steps = max((run.steps for run in runs), default=0)
     bad = [run.incidents[0].first_step for run in runs if run.incidents]
     bad += [program.nonfinite[0]] if program.nonfinite is not None else []
-    losses = next((few for run in runs if (few := _losses(run))), ())
-    outcome = NONFINITE if bad else FINITE
-    return replace(bare, outcome=outcome, steps=steps, first_bad_step=min(bad, default=None), losses=losses)
+    losses = next((values for run in runs if len(values := _losses(run))), np.zeros(0))
+    quarter = len(losses) // 4
+    few = losses if len(losses) <= FEW else losses[np.linspace(0, len(losses) - 1, FEW).astype(int)]
+    return replace(
+        bare,
+        outcome=NONFINITE if bad else FINITE,
+        steps=steps,
+        first_bad_step=min(bad, default=None),
+        losses=tuple(few.tolist()),
+        loss_fell=bool(losses[-quarter:].mean() < losses[:quarter].mean()) if quarter else None,
+    )
 
 
-def _losses(run: Run) -> tuple[float, ...]:
+def _losses(run: Run) -> NDArray[np.float64]:
+    """Those that are finite, in order."""
     infos = run.kind("loss")
     values = run.series(infos[0].tag, "value").values if infos else np.zeros(0)
-    values = values[np.isfinite(values)]
-    if len(values) <= FEW:
-        return tuple(values.tolist())
-    return tuple(values[np.linspace(0, len(values) - 1, FEW).astype(int)].tolist())
+    return values[np.isfinite(values)]
 
 
 def against(control: Outcome, other: Outcome) -> Outcome:

@@ -18,6 +18,7 @@ from tb_nanwatch.format.telling import Listener
 from tb_nanwatch.format.treatment import Treatment
 
 LINGER: Final = 60.0  # seconds that a program may go on for when its trial is over: evaluation, its last lines
+PATIENCE: Final = 10.0  # seconds between asking it to end and asking harder
 
 
 class Program:
@@ -43,6 +44,7 @@ class Program:
         self._listener = Listener(report)
         self._process: subprocess.Popen[bytes] | None = None
         self._over_since = 0.0
+        self._sent: set[int] = set()
 
     @property
     def running(self) -> bool:
@@ -78,9 +80,9 @@ class Program:
             self._hear(event)
         if self.running and self.over:
             self._over_since = self._over_since or time.monotonic()
-            if self.failed or time.monotonic() > self._over_since + LINGER:
-                self.stopped = True
-                self.signal(_next_signal(time.monotonic() - self._over_since - (0 if self.failed else LINGER)))
+            late = time.monotonic() - self._over_since - (0.0 if self.failed else LINGER)
+            if late >= 0:
+                self._urge(late)
         self._reap()
 
     def signal(self, number: int) -> None:
@@ -88,6 +90,14 @@ class Program:
         if self.running and self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
+
+    def _urge(self, late: float) -> None:
+        """Ask for the end, once with each signal. late: seconds since the first was due."""
+        self.stopped = True
+        number = signal.SIGINT if late < PATIENCE else signal.SIGTERM if late < 2 * PATIENCE else signal.SIGKILL
+        if number not in self._sent:
+            self._sent.add(number)
+            self.signal(number)
 
     def tail(self, lines: int = 6) -> list[str]:
         """The last lines of its output that are not blank."""
@@ -131,8 +141,3 @@ class Program:
             for event in self._listener.new():
                 self._hear(event)
             self.exit_code = code
-
-
-def _next_signal(seconds: float) -> int:
-    """How to ask, by how long one has been asking."""
-    return signal.SIGINT if seconds < 10 else signal.SIGTERM if seconds < 20 else signal.SIGKILL
