@@ -125,3 +125,13 @@ def test_bfloat16_rounds_updates_away(tmp_path: Path) -> None:
     assert finding.remedies[0] == "mixed_precision_policy"
     moves = recorded(tmp_path / "1", update=steady(0.0), loss=flat, dtype="bfloat16", weight=lambda _, s: 4 + 0.01 * s)
     assert rules(update_too_small(moves)) == []
+
+
+def test_networks_that_take_turns(tmp_path: Path) -> None:
+    """One is trained at odd steps only, none of which is measured in full."""
+    run = recorded(
+        tmp_path,
+        update=lambda i, _: 0.0 if i == 0 else 0.004,
+        gradient=lambda i, s: float("nan") if i == 0 and s % 2 == 0 else 0.5,
+    )
+    assert rules(update_too_small(run)) == []

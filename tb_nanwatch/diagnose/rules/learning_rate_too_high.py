@@ -10,7 +10,7 @@ rise: a network with dead layers ends at what guessing gives).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -63,5 +63,5 @@ def learning_rate_too_high(run: Run) -> Iterable[Finding]:
     yield Finding("learning_rate_too_high", "warning", worst.info.name, run.first_step, last, tuple(evidence), remedies)
 
 
-def _most(some: list[Moves], of: list[Moves]) -> bool:
+def _most(some: Sequence[Moves], of: Sequence[Moves]) -> bool:
     return len(some) > 0 and len(some) >= SHARE * len(of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,7 @@ from tb_nanwatch.format.records import TensorInfo
 from tb_nanwatch.store.run import Run
 
 FEWEST_MEASURED: Final = 5  # full steps
+LOOKED_AT: Final = 20_000  # steps, the newest
 
 
 @dataclass(frozen=True)
@@ -34,19 +36,30 @@ class Moves:
         return float(np.median(self.ratios))
 
 
-def moves(run: Run, last: int) -> list[Moves]:
-    """Of the matrices that receive a gradient and whose updates were measured often enough, in forward order."""
+@functools.lru_cache(maxsize=2)  # several rules ask the same of one run
+def moves(run: Run, last: int) -> tuple[Moves, ...]:
+    """Of the matrices whose updates were measured often enough, in forward order.
+
+    Only steps count that made a gradient for the matrix: networks that take turns stand still in between.
+    """
     found = []
     beginning = at_beginning(run)
     for info in depth.thinned(depth.matrices(run.kind("gradient"))):
-        series = run.series(f"update/{info.name}", "update_ratio", run.first_step, last)
-        known = np.isfinite(series.values)
-        ratios = series.values[known]
+        newest = _known(run, info, max(run.first_step, last - LOOKED_AT + 1), last)
+        ratios = np.array(list(newest.values()))
         if len(ratios) < FEWEST_MEASURED:
             continue
-        first = float(ratios[0]) if beginning and series.steps[known][0] == 0 and constant(run, info) != 0 else np.nan
+        first = _known(run, info, 0, 0).get(0, np.nan) if beginning and constant(run, info) != 0 else np.nan
         found.append(Moves(info, ratios, first, _asked(run, info, last)))
-    return found
+    return tuple(found)
+
+
+def _known(run: Run, info: TensorInfo, first: int, last: int) -> dict[int, float]:
+    """Step to update over weight."""
+    series = run.series(f"update/{info.name}", "update_ratio", first, last)
+    with_gradient = np.isin(series.steps, run.series(info.tag, "norm", first, last).steps)
+    known = np.isfinite(series.values) & with_gradient
+    return dict(zip(series.steps[known].tolist(), series.values[known].tolist(), strict=True))
 
 
 def learning_rate(run: Run, last: int) -> NDArray[np.float64]:

@@ -35,7 +35,7 @@ def zero_weights(run: Run) -> Iterable[Finding]:
     evidence = [f"every weight of {words.printable(found[0].name)} is 0, and so is its gradient at every step"]
     if len(found) > 1:
         evidence.append(f"so it is with {words.listing([words.printable(info.name) for info in found[1:]])}")
-    evidence.append("zeros behind zeros pass neither a value nor a gradient: they will never learn")
+    evidence.append("zeros in front of zeros, or of units that are dead, receive no gradient: they will never learn")
     yield Finding(
         "bad_initialization", "warning", found[0].name, run.first_step, last, tuple(evidence), ("initializer",)
     )
