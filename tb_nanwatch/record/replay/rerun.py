@@ -74,10 +74,12 @@ def investigate(
     calls = [call for call in memory.calls if call.step <= step]
     if memory.shadow is None or not calls or calls[-1].step != step:
         return Outcome(None, {"replay": "not possible", "why": "the state before this step was not kept"})
-    now = State.now(memory.handles)
     shadow = memory.shadow
     if calls[0].step == 0:  # optimizers make what they need in the first step
-        shadow = shadow.with_others(first_values(ways.optimizer))
+        others = first_values(ways.optimizer)
+        memory.handles.add_variables(variable for variable, _ in others)
+        shadow = shadow.with_others(others)
+    now = State.now(memory.handles)
     try:
         with _muted(), paused():
             shadow.put_back()
