@@ -135,3 +135,18 @@ def test_networks_that_take_turns(tmp_path: Path) -> None:
         gradient=lambda i, s: float("nan") if i == 0 and s % 2 == 0 else 0.5,
     )
     assert rules(update_too_small(run)) == []
+
+
+def test_a_layer_that_grows_from_zeros(tmp_path: Path) -> None:
+    """Its first updates are all that it has: no sign of a high rate, though the labels be noise."""
+
+    def grown(_: int, step: int) -> float:
+        return 0.05 * (step + 1)
+
+    def update(layer: int, step: int) -> float:
+        return grown(layer, step) if step == 0 else 0.2 * grown(layer, step)
+
+    run = recorded(tmp_path, steps=60, weight=grown, update=update, output=steady(0.0), loss=flat)
+    assert [rules(rule(run)) for rule in (learning_rate_too_high, update_too_large)] == [[], []]
+    drawn = recorded(tmp_path / "1", steps=60, weight=grown, update=update, loss=flat)
+    assert rules(learning_rate_too_high(drawn)) == [("learning_rate_too_high", "d0/kernel")]

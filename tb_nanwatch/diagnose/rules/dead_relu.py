@@ -13,6 +13,7 @@ from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.rules.activations import FEWEST_STEPS, last_step, layers
 from tb_nanwatch.diagnose.rules.finding import Finding
 from tb_nanwatch.diagnose.rules.silent import silent_since
+from tb_nanwatch.diagnose.rules.zero_weights import zero_weights
 from tb_nanwatch.store.run import Run
 
 #: Functions that are 0 for a whole half of the numbers, or as good as; "" is not known. A sigmoid at 0 is saturated.
@@ -26,7 +27,7 @@ def dead_relu(run: Run) -> Iterable[Finding]:
         return
     candidates = [info for info in layers(run) if info.activation in RELUS]
     dead = [(info, since) for info in candidates if (since := silent_since(run, info, last)) is not None]
-    if not dead:
+    if not dead or any(zero_weights(run)):  # weights of zeros put out zeros: that rule speaks of them
         return
     first, since = dead[0]
     names = [words.printable(info.layer or info.name) for info, _ in dead]  # a TF1 op may have no layer

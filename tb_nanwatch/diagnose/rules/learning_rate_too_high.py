@@ -38,7 +38,7 @@ def learning_rate_too_high(run: Run) -> Iterable[Finding]:
     loss = extent(run, last)
     if loss is None or not (loss.untrained or (loss.rose(THROWN) and loss.lowest > TENTH * loss.first)):
         return
-    moved = moves(run, last)
+    moved = [m for m in moves(run, last) if not m.from_zeros]
     at_once = [m for m in moved if m.first >= FIRST_RATIO]
     always = [m for m in moved if m.typical >= RATIO]
     if _most(at_once, moved) and loss.rose(RISE):

@@ -28,7 +28,7 @@ def update_too_large(run: Run) -> Iterable[Finding]:
     loss = extent(run, last)
     if last - run.first_step + 1 < FEWEST_STEPS or loss is None or not loss.untrained:
         return
-    large = [m for m in moves(run, last) if m.typical >= RATIO]
+    large = [m for m in moves(run, last) if m.typical >= RATIO and not m.from_zeros]
     if not large or any(learning_rate_too_high(run)):
         return
     worst = max(large, key=lambda m: m.typical)

@@ -22,13 +22,15 @@ LOOKED_AT: Final = 20_000  # steps, the newest
 class Moves:
     """Of one matrix: update over weight float64[n] at full steps, and its typical gradient over its weight.
 
-    first: the ratio of step 0, NaN where that is not the beginning of training or the matrix began as zeros.
+    first: the ratio of step 0, NaN where that is not the beginning of training. from_zeros: the matrix began as zeros,
+    so that the first updates are all that it has.
     """
 
     info: TensorInfo
     ratios: NDArray[np.float64]
     first: float
     asked: float
+    from_zeros: bool = False
 
     @property
     def typical(self) -> float:
@@ -49,8 +51,8 @@ def moves(run: Run, last: int) -> tuple[Moves, ...]:
         ratios = np.array(list(newest.values()))
         if len(ratios) < FEWEST_MEASURED:
             continue
-        first = _known(run, info, 0, 0).get(0, np.nan) if beginning and constant(run, info) != 0 else np.nan
-        found.append(Moves(info, ratios, first, _asked(run, info, last)))
+        first = _known(run, info, 0, 0).get(0, np.nan) if beginning else np.nan
+        found.append(Moves(info, ratios, first, _asked(run, info, last), beginning and constant(run, info) == 0))
     return tuple(found)
 
 
