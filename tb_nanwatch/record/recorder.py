@@ -104,7 +104,9 @@ class Recorder(Recording):
                     arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list | tuple | dict) else arguments
                 )
                 collector.inputs(inputs, names)
-            outputs = step(*arguments)
+            makes = self.rewind.making() if self.rewind is not None and tf.executing_eagerly() else nullcontext()
+            with makes:
+                outputs = step(*arguments)
         with self._lock, self.guard.contained("adding statistics to a step"), paused():
             if not distribution.in_replica():
                 self._finish(collector)

@@ -83,6 +83,16 @@ class Memory:
             self.shadow, self.off = None, True
             self.too_large(self._state_bytes)
 
+    def made(self) -> None:
+        """Handles became known that the shadow has not, of variables that are as they were made. Keep that, too."""
+        if self.shadow is None:
+            return
+        for new in self.handles.ids() - self._kept:
+            kept = self.handles.read_one(new)
+            if kept is not None:  # else its tf.function makes it when it was traced, and is then traced once more
+                self.shadow.values.append(kept)
+                self._kept.add(new)
+
     def _unexplained(self) -> bool:
         """Whether there are variables of which nobody knows the value at the shadow."""
         new = self.handles.ids() - self._kept

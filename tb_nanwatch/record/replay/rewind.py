@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
+
+import tensorflow as tf
 
 from tb_nanwatch.format.records import Incident
 from tb_nanwatch.record.collect import Collector
@@ -20,6 +23,7 @@ from tb_nanwatch.record.replay.trials import Subject
 from tb_nanwatch.record.retrospect import Retrospect
 
 MOST: Final = 3  # incidents of a run that are replayed
+FIRST: Final = 16  # calls in which optimizers and models may still make variables
 
 # Kernels that keep a random state of their own: running them again would change what the run draws next.
 _DRAWING: Final = frozenset(
@@ -70,17 +74,35 @@ class Rewind:
         """
         self._eager = False
         self._handles.add_graph(graph, ours)
+        self._memory.made()  # a step that was only traced has changed nothing yet
         self._under_xla |= under_xla
         self._draws |= any(op.type in _DRAWING for op in graph.get_operations())
         definitions = graph.as_graph_def(add_shapes=False).library.function
         self._draws |= any(node.op in _DRAWING for f in definitions for node in f.node_def)
+
+    @contextlib.contextmanager
+    def making(self) -> Iterator[None]:
+        """Around an eager step: what the variables that it makes hold at first is kept."""
+
+        def creator(create: Callable[..., Any], **settings: Any) -> Any:
+            variable = create(**settings)
+            if tf.executing_eagerly() and self.on:
+                self._handles.add_variables([variable])
+                self._memory.made()
+            return variable
+
+        if not self.on or self._calls > FIRST:
+            yield
+            return
+        with tf.variable_creator_scope(creator):
+            yield
 
     def before(self, step: int, data: Any, names: list[str] | None) -> None:
         """Take note of the call that is step `step`."""
         if not self.on or self._investigated >= MOST:
             return
         self._calls += 1
-        if self._calls <= 16 or step % 16 == 0:  # optimizers make their slots in the first step
+        if self._calls <= FIRST or step % 16 == 0:  # optimizers make their slots in the first step
             self._handles.add_variables(self._state())
         randomness = RandomState.now() if self._eager else None
         self._memory.before(Call(step, data, names, randomness))

@@ -76,6 +76,14 @@ class Handles:
         """Ids of the handles of the run's variables."""
         return set(self._known)
 
+    def read_one(self, number: int) -> tuple[Any, Any, Any] | None:
+        """(handle, dtype, value now) of one of `ids`; None where it has no value yet."""
+        handle, dtype = self._known[number]
+        with tf.init_scope():
+            if not tf.raw_ops.VarIsInitializedOp(resource=handle):
+                return None
+            return handle, dtype, tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+
     def read(self) -> list[tuple[Any, Any, Any]]:
         known = (*self._known.values(), *self._ours.values())
         return [(h, d, tf.raw_ops.ReadVariableOp(resource=h, dtype=d)) for h, d in known]
