@@ -11,6 +11,7 @@ from tb_nanwatch.store.run import Run
 
 #: What TensorFlow's kernel says when it refuses a label; the numbers are taken over, the words are not.
 REFUSED: Final = re.compile(r"label value of (-?\d+) which is outside the valid range of \[(\d+), (\d+)\)")
+_LINE: Final = re.compile(r"\(([^()]+, line \d+)\)$")
 _LABELS: Final = re.compile(r"Label values:((?: -?\d+)+)")
 
 
@@ -25,6 +26,12 @@ def error_of(run: Run) -> Note | None:
 def error_name(note: Note) -> str:
     """Class of the error, "InvalidArgumentError"."""
     return note.text.partition(":")[0]
+
+
+def line_of(text: str) -> str:
+    """The user's line that an error names, "train.py, line 8"; empty without one."""
+    found = _LINE.search(text)
+    return "" if found is None else found[1]
 
 
 def refused_label(text: str) -> tuple[int, int, int] | None:

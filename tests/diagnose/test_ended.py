@@ -34,13 +34,13 @@ def test_an_error(tmp_path: Path) -> None:
     (finding,) = ended_by_error(run)
     assert (finding.rule, finding.first_step, finding.remedies) == ("ended_by_error", 40, ())
     assert finding.evidence == (
-        "step 40 raised ResourceExhaustedError: OOM when allocating tensor with shape[1024,1024] (train.py, line 8)",
+        "the step raised ResourceExhaustedError: OOM when allocating tensor with shape[1024,1024] (train.py, line 8)",
         "everything recorded before it, up to step 39, was finite",
     )
     found = examine(run)
     assert found.status == "warning"
     assert found.verdict.headline == "Ended by an error at step 40: ResourceExhaustedError"
-    assert found.verdict.paragraphs[0].startswith("Ended by error, step 40: step 40 raised ResourceExhaustedError")
+    assert found.verdict.paragraphs[0].startswith("Ended by error, step 40: the step raised ResourceExhaustedError")
 
 
 def test_a_refused_label(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_refused_label(tmp_path: Path) -> None:
     assert (finding.rule, finding.tensor, finding.remedies) == ("label_invalid", "loss", ("clean_input",))
     given = "the loss was given the label 3, and the logits know the classes 0 to 2 only"
     assert finding.evidence == (
-        f"step 40 raised an error and ended the run: {given}",
+        f"the step raised an error (train.py, line 8), which ended the run: {given}",
         "in the batch of that step it was samples 1 and 3",
         "labels that count from 1 look like this, and so does a last layer with one unit too few",
     )
@@ -71,7 +71,7 @@ def test_errors_that_ended_nothing(tmp_path: Path) -> None:
 def test_an_error_of_the_first_step(tmp_path: Path) -> None:
     run = recorded(tmp_path, Note(0, "raised", "ValueError: no message"), steps=0)
     (finding,) = ended_by_error(run)
-    assert finding.evidence == ("step 0 raised ValueError: no message", "no step was recorded before it")
+    assert finding.evidence == ("the step raised ValueError: no message", "no step was recorded before it")
     assert examine(run).verdict.headline == "Ended by an error at step 0: ValueError"
 
 

@@ -25,7 +25,7 @@ def ended_by_error(run: Run) -> Iterable[Finding]:
     name, _, said = note.text.partition(": ")
     said = words.escaped(said)
     said = said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
-    evidence = (f"step {note.step:,} raised {words.printable(name)}: {said}", _before(run, note.step))
+    evidence = (f"the step raised {words.printable(name)}: {said}", _before(run, note.step))
     yield Finding("ended_by_error", "warning", "", note.step, note.step, evidence, ())
 
 

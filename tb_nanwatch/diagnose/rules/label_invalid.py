@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tb_nanwatch.diagnose import words
-from tb_nanwatch.diagnose.ended import error_of, refused_label, samples_with
+from tb_nanwatch.diagnose.ended import error_of, line_of, refused_label, samples_with
 from tb_nanwatch.diagnose.rules.finding import Finding
 from tb_nanwatch.store.run import Run
 
@@ -22,10 +22,12 @@ def label_invalid(run: Run) -> Iterable[Finding]:
         return
     label, low, end = refused
     given = f"the loss was given the label {label}, and the logits know the classes {low} to {end - 1} only"
-    evidence = [f"step {note.step:,} raised an error and ended the run: {given}"]
-    where = words.samples(samples_with(note.text, low, end))
-    if where:
-        evidence.append(f"in the batch of that step it was {where}")
+    line = line_of(note.text)
+    where = f" ({words.printable(line)})" if line else ""
+    evidence = [f"the step raised an error{where}, which ended the run: {given}"]
+    samples = words.samples(samples_with(note.text, low, end))
+    if samples:
+        evidence.append(f"in the batch of that step it was {samples}")
     if label == end:
         evidence.append("labels that count from 1 look like this, and so does a last layer with one unit too few")
     loss = next((info.name for info in run.kind("loss")), "")
