@@ -54,10 +54,7 @@ def verdict(
         headline = "Nothing recorded yet"
         paragraphs = ["The recorder has announced this run but written no step."]
     elif findings:
-        urgent = sorted(findings, key=lambda finding: finding.rule not in FORESEEN)
-        places = list(dict.fromkeys(map(_in_short, urgent)))
-        nothing = "No incident" if strays(run) else "No NaN or Inf"
-        headline = f"{nothing} in {words.count(run.steps, 'step')}, but {words.listing(places, 2)}"
+        headline = _finding_headline(run, findings)
         paragraphs = _strays(run)
     else:
         headline = (
@@ -67,7 +64,7 @@ def verdict(
             f"Every loss, gradient and weight recorded in {words.span(run.first_step, run.last_step)} was finite."
         ]
     for finding, offered in zip(findings, advice, strict=True):
-        paragraphs += [_finding(finding), *([account.to_do(offered)] if offered else [])]
+        paragraphs += [_finding(finding, headline), *([account.to_do(offered)] if offered else [])]
     return Verdict(headline, (*paragraphs, *_reservations(run)))
 
 
@@ -86,23 +83,32 @@ def _before(cases: Sequence[Case], incident: Incident) -> int:
     return sum(case.incident.recovered and case.incident.first_step < incident.first_step for case in cases)
 
 
-def _in_short(finding: Finding) -> str:
-    """What the headline says of a finding."""
-    if finding.rule in FORESEEN:
-        return finding.evidence[0]
-    return f"{_symptom(finding)} ({words.printable(finding.tensor)})"
+def _finding_headline(run: Run, findings: Sequence[Finding]) -> str:
+    """The news first, where there is some: a list of runs may show no more than the beginning."""
+    foreseen = [finding for finding in findings if finding.rule in FORESEEN]
+    rest = [finding for finding in findings if finding not in foreseen]
+    places = list(dict.fromkeys(f"{_symptom(f)} ({words.printable(f.tensor)})" for f in rest))
+    nothing = f"{'no incident' if strays(run) else 'no NaN or Inf'} in {words.count(run.steps, 'step')}"
+    if foreseen:
+        news = foreseen[0].evidence[0]
+        said = f"{_capital(news)}; {nothing}{'' if run.ended else ' so far'}"
+        return f"{said}, and {words.listing(places, 2)}" if places else said
+    return f"{_capital(nothing)}, but {words.listing(places, 2)}"
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _symptom(finding: Finding) -> str:
     return words.printable(finding.rule.replace("_", " "))
 
 
-def _finding(finding: Finding) -> str:
-    symptom = _symptom(finding)
+def _finding(finding: Finding, headline: str) -> str:
+    told = [text for text in finding.evidence if text[1:] not in headline] or finding.evidence
     where = words.span(finding.first_step, finding.last_step)
     at = f" at {words.printable(finding.tensor)}" if finding.tensor else ""
-    what = f"{symptom[:1].upper()}{symptom[1:]}{at}, {where}"
-    return f"{what}: {'; '.join(finding.evidence)}."
+    return f"{_capital(_symptom(finding))}{at}, {where}: {'; '.join(told)}."
 
 
 def _strays(run: Run) -> list[str]:

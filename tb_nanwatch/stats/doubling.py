@@ -19,6 +19,7 @@ FEWEST_POINTS: Final = LENGTHS[-1]
 FEWEST_OCTAVES: Final = 3.0
 EVIDENCE: Final = 40.0  # octaves times points: five points must rise by 8 octaves, thirteen by 3
 STRAIGHT: Final = 0.95  # share of the variance that the line explains
+STRAIGHTER: Final = 0.99  # for this it may be up to half as long
 HIGHER: Final = 2.0  # octaves above all that came before: the gradient of a hard sample after easy ones is not
 RECENT_SHARE: Final = 3  # the newest of so many parts of a stretch
 STILL: Final = 0.7  # of the whole stretch's slope, in its newest part: growth that levels off falls below
@@ -62,31 +63,38 @@ def doubling(steps: NDArray[np.int64], values: NDArray[np.float64]) -> Doubling 
         octaves = np.log2(np.abs(values))
     usable = np.isfinite(octaves)
     steps, octaves = steps[usable][-WINDOW:], octaves[usable][-WINDOW:]
-    for length in (len(steps), *(length for length in LENGTHS if length < len(steps))):
-        if length >= FEWEST_POINTS:
-            found = _steady(steps[-length:], octaves[-length:])
-            if found is not None and found.level >= octaves[:-length].max(initial=-np.inf) + HIGHER:
-                return found
-    return None
+    best: Doubling | None = None
+    longest = len(steps)
+    for length in (longest, *(length for length in LENGTHS if length < longest)):
+        if length < FEWEST_POINTS or (best is not None and length < longest / 2):
+            break
+        found, straight = _steady(steps[-length:], octaves[-length:])
+        if found is None or found.level < octaves[:-length].max(initial=-np.inf) + HIGHER:
+            continue
+        if straight >= STRAIGHTER:
+            return found
+        if best is None:
+            best, longest = found, length
+    return best
 
 
-def _steady(steps: NDArray[np.int64], octaves: NDArray[np.float64]) -> Doubling | None:
+def _steady(steps: NDArray[np.int64], octaves: NDArray[np.float64]) -> tuple[Doubling | None, float]:
+    """The growth of a whole stretch, None if it is not steady; the share of the variance that its line explains."""
     count = len(steps)
     span = int(steps[-1] - steps[0])
     if octaves[-1] <= octaves[0]:
-        return None
+        return None, 0.0
     rate, level = _line(steps, octaves)
     risen = rate * span
     if risen < FEWEST_OCTAVES or risen * count < EVIDENCE:
-        return None
+        return None, 0.0
     off = octaves - (level + rate * (steps - steps[-1]))
-    if np.sum(off**2) > (1 - STRAIGHT) * np.sum((octaves - octaves.mean()) ** 2):
-        return None
+    straight = 1 - float(np.sum(off**2) / np.sum((octaves - octaves.mean()) ** 2))
     newest = max(FEWEST_POINTS - 1, -(-count // RECENT_SHARE))
     recent, height = _line(steps[-newest:], octaves[-newest:])
-    if recent < STILL * rate:
-        return None
-    return Doubling(int(steps[0]), int(steps[-1]), max(rate, recent), risen, height)
+    if straight < STRAIGHT or recent < STILL * rate:
+        return None, straight
+    return Doubling(int(steps[0]), int(steps[-1]), max(rate, recent), risen, height), straight
 
 
 def _line(steps: NDArray[np.int64], octaves: NDArray[np.float64]) -> tuple[float, float]:

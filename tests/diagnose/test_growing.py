@@ -63,7 +63,9 @@ def test_a_loss_that_will_overflow(tmp_path: Path) -> None:
     )
     assert finding.remedies[0] == "lower_learning_rate"
     assert found.status == "warning"
-    assert found.verdict.headline == f"No NaN or Inf in 40 steps, but {finding.evidence[0]}"
+    said = found.verdict
+    assert said.headline == f"The {finding.evidence[0].removeprefix('the ')}; no NaN or Inf in 40 steps so far"
+    assert said.paragraphs[0].startswith("Forecast at loss, steps 0 to 39: from step 0 to step 39 it grew 4-fold")
 
 
 def test_a_run_that_ended_on_the_way(tmp_path: Path) -> None:
