@@ -56,6 +56,9 @@ OUTPUT: Final = "output.txt"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
+    parser.usage = (
+        "nanwatch try [--remedy NAME ...] [--logdir LOGDIR] [--steps N] [--jobs N] [--format F] -- PROGRAM ..."
+    )
     parser.add_argument(
         "--remedy",
         action="append",

@@ -81,11 +81,11 @@ def render(tried: Tried, out: TextIO) -> None:
 def _page(console: Console, tried: Tried) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     base = _base(tried)
-    output = f"output, below {_short(base)}" if base else "output"
-    for name in ("run", "outcome", "steps", "loss", output):
+    first = f"run, below {_short(base)}" if base else "run"
+    for name in (first, "outcome", "steps", "loss", "output"):
         table.add_column(Text(name), justify="right" if name == "steps" else "left", overflow="fold")
     for one in tried.outcomes:
-        cells = (one.label, _told(one), f"{one.steps:,}" if one.steps else "", _loss(one), _short(one.output, base))
+        cells = (one.label, _told(one), f"{one.steps:,}" if one.steps else "", _loss(one), _short(one.output, one.run))
         styles = ("", STYLES.get(one.outcome, "yellow"), "", "", "dim")
         table.add_row(*(Text(escaped(cell), style=style) for cell, style in zip(cells, styles, strict=True)))
     console.print(table)

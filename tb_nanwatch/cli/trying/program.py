@@ -116,9 +116,10 @@ class Program:
         elif kind == "applied":
             self.words = str(event["words"])
         elif kind == "step":
-            self.step = int(str(event["step"])) + 1
+            self.step = int(str(event["step"]))
         elif kind == "nonfinite" and self.nonfinite is None:
             self.nonfinite = (int(str(event["step"])), str(event["what"]))
+            self.step = self.nonfinite[0] + 1
         elif kind == "done":
             self.done, self.step = True, int(str(event["steps"]))
         elif kind == "not_applicable":
