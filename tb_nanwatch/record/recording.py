@@ -236,6 +236,9 @@ class Recording:
         newest = self._incidents.newest
         bad = None if newest is None else (newest.first_step, _sentence(newest))
         over = trying.after_step(self._rows.next_step - self.first_step, bad)
+        if trying.news:
+            self.note("trial", trying.news)
+            trying.news = ""
         self.stop_requested |= over
         if over and not self._stops:
             self.close()

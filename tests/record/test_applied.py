@@ -152,6 +152,8 @@ def test_lower_learning_rate_in_fit(tmp_path: Path, asking: Asking, name: str, j
     model = mlp(optimizer=OPTIMIZERS[name](1.0), jit_compile=jit_compile)
     assert_same(fitted(model, *data(48), nanwatch.NanWatch(tmp_path / "logs"), epochs=1), expected)
     assert told()[1] == {"event": "applied", "words": "learning rate times 0.1"}
+    run = only_run(tmp_path / "logs/try/lower_learning_rate_0.1")
+    assert ("trial", "learning rate times 0.1") in [(note.kind, note.text) for note in run.notes]
 
 
 def test_a_callback_that_sets_the_rate_sets_it_lowered(tmp_path: Path, asking: Asking) -> None:

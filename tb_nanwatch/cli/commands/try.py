@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -117,16 +118,23 @@ def _tried(command: Sequence[str], planned: Plan, programs: Sequence[Program]) -
 
 
 def _with_output(one: Outcome) -> Outcome:
-    """The output moved beside the run; where there is no run, into a folder that stays."""
+    """The output moved beside the run; where there is no run, into a file that stays."""
     if not one.output:
         return one
     folder = Path(one.run) if one.run and Path(one.run).is_dir() else None
-    target = Path(tempfile.gettempdir()) / f"nanwatch-{one.label}.txt" if folder is None else folder / OUTPUT
     try:
+        target = _lasting(one.label) if folder is None else folder / OUTPUT
         shutil.move(one.output, target)
     except OSError as error:
         return replace(one, output="", note=f"{one.note}\nthe output could not be kept: {error}".strip())
     return replace(one, output=str(target))
+
+
+def _lasting(label: str) -> Path:
+    """A new file of its own where temporary ones are."""
+    handle, name = tempfile.mkstemp(prefix=f"nanwatch-{label}-", suffix=".txt")
+    os.close(handle)
+    return Path(name)
 
 
 def _code(tried: Tried) -> int:

@@ -85,7 +85,13 @@ def _page(console: Console, tried: Tried) -> None:
     for name in (first, "outcome", "steps", "loss", "output"):
         table.add_column(Text(name), justify="right" if name == "steps" else "left", overflow="fold")
     for one in tried.outcomes:
-        cells = (one.label, _told(one), f"{one.steps:,}" if one.steps else "", _loss(one), _short(one.output, one.run))
+        cells = (
+            one.label,
+            _told(one),
+            f"{one.steps:,}" if one.steps else "",
+            _loss(one),
+            _short(one.output, one.run if base else ""),
+        )
         styles = ("", STYLES.get(one.outcome, "yellow"), "", "", "dim")
         table.add_row(*(Text(escaped(cell), style=style) for cell, style in zip(cells, styles, strict=True)))
     console.print(table)

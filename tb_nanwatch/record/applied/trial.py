@@ -67,6 +67,7 @@ class Trying:
         self._over = False
         self._told = 0.0
         self._first = True
+        self.news = ""  # what is in force, for the run's notes, once
         trial.tell("started", folder=str(folder))
 
     # ------------------------------------------------------------ what the remedy takes hold of
@@ -129,6 +130,7 @@ class Trying:
             self.hold(self.remedy.after_first_step)
             if self._problem is None:
                 self._trial.tell("applied", words=self.remedy.words)
+                self.news = self.remedy.words
         if steps < 1 or self._is_over():
             return self._over
         self._over = bad is not None or steps >= self._trial.asked.steps
