@@ -172,3 +172,33 @@ def test_small_numbers_did_not_grow(tmp_path: Path) -> None:
     incident = first(post_mortem(tmp_path, "RealDiv", [operand("Sub", 1, 2), below], INF, "forward", at=0))
     assert incident["cause"]["name"] == "division_by_zero"
     assert incident["other_causes"] == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "causes"), [("forward", ["bad_initialization"]), ("loss", ["bad_initialization"]), ("update", [])]
+)
+def test_nothing_grew_before_the_first_step(phase: str, causes: list[str], tmp_path: Path) -> None:
+    incident = first(post_mortem(tmp_path, "Square", [operand("Sub", -1, 4e19)], INF, phase, at=0))
+    named = [c["name"] for c in (incident["cause"], *incident["other_causes"])]
+    assert [name for name in named if name != "none"] == causes
+
+
+def test_a_slope_that_no_rule_of_its_own_tells_of(tmp_path: Path) -> None:
+    """The derivative of atan2 divides by the sum of squares."""
+    inputs = [operand("x", 0, 1, zero=1), operand("AddV2", 0, 2, zero=1)]
+    incident = first(post_mortem(tmp_path, "RealDiv", inputs, phase="backward", replay={"forward_op": "Atan2"}))
+    assert incident["cause"]["name"] == "division_by_zero"
+
+
+def test_a_loss_scale_that_fell_in_vain(tmp_path: Path) -> None:
+    infos = runs.network([*runs.TABLE, ("scalar", "loss_scale", "", "", ())])
+
+    def skipping(info: TensorInfo, step: int) -> float:
+        if info.kind == "gradient":
+            return float("inf")
+        return 2.0 ** (15 - step // 4) if info.kind == "scalar" else runs.calm(info, step)
+
+    runs.write(tmp_path, skipping, range(60), infos, events=[runs.incident("backward", at=55, spread=False)])
+    cause = first(examined(tmp_path))["cause"]
+    assert cause["name"] == "loss_scale"
+    assert cause["evidence"][1] == "the loss scale fell from 32,768 to 4 over steps 0 to 55"

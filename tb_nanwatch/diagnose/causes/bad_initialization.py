@@ -33,12 +33,14 @@ def _before_training(case: Case) -> Cause | None:
     op, origin = case.op, case.incident.origin
     overflowed = op.outgrown or (op.overflowed and op.name in EXPONENTIALS) if op.known else origin.output.bad > 0
     data = max((batch.largest for batch in case.batch), default=0.0)
-    if not overflowed or data >= HUGE or origin.phase not in ("forward", "backward"):
+    if not overflowed or data >= HUGE or origin.phase not in ("forward", "backward", "loss"):
         return None
     reach = f", which reached {words.magnitude(data)} only" if data else ""
     seen = (
         f"it overflowed at step 0, before any update: nothing but the initial weights and the data{reach} went into it"
     )
+    if origin.phase == "loss":  # the outputs of the layers were finite: it may be what the loss makes of them
+        return Cause("bad_initialization", 0.3, (seen,), REMEDIES) if op.known else None
     return Cause("bad_initialization", 0.75 if op.known else 0.5, (seen,), REMEDIES)
 
 

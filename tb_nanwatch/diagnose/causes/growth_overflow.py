@@ -29,8 +29,9 @@ def growth_overflow(case: Case) -> Cause | None:
     grown = overgrown(case)
     overflow = _overflow(case.op)
     if not grown:
-        grew = case.incident.last_finite_step is not None  # at the very first step nothing can have grown
-        return Cause("growth_overflow", 0.45 if grew else 0.25, overflow, remedies(case)) if overflow else None
+        if case.incident.first_step <= case.run.first_step:  # nothing has been updated yet that could have grown
+            return None
+        return Cause("growth_overflow", 0.45, overflow, remedies(case)) if overflow else None
     return Cause("growth_overflow", sureness(grown), (*overflow, *said(grown)), remedies(case))
 
 

@@ -33,8 +33,19 @@ def loss_scale(case: Case) -> Cause | None:
         return Cause("loss_scale", 0.9 if scale else 0.75, (seen,), REMEDIES)
     if scale and _only_skips(case):
         seen = f"the gradients were non-finite for {SKIPS} steps in a row, so every update was skipped"
-        return Cause("loss_scale", 0.85, (seen, f"the loss scale stands at {words.magnitude(scale)}"), REMEDIES)
+        return Cause("loss_scale", 0.85, (seen, _course(case)), REMEDIES)
     return None
+
+
+def _course(case: Case) -> str:
+    """What the loss scale did: one that falls to 1 and still overflows is not what is too large."""
+    series = case.run.series("scalar/loss_scale", "value", 0, case.incident.first_step)
+    known = np.flatnonzero(np.isfinite(series.values))
+    first, last = series.values[known[0]], series.values[known[-1]]
+    if last < first:
+        steps = words.span(int(series.steps[known[0]]), int(series.steps[known[-1]]))
+        return f"the loss scale fell from {words.magnitude(first)} to {words.magnitude(last)} over {steps}"
+    return f"the loss scale stands at {words.magnitude(last)}"
 
 
 def _factor(op: Operation) -> OperandStats | None:

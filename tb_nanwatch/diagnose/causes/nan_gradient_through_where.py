@@ -10,6 +10,8 @@ from tb_nanwatch.diagnose.causes.cause import Case, Cause
 from tb_nanwatch.diagnose.operation import told
 
 WHERE: Final = re.compile(r"\b(where|select|cond|switch)\w*\s*\(")
+UNSELECTED: Final = "the branch was not selected, so the loss was finite"
+UNSEEN: Final = "the loss was finite all the same: divided by, or selected against, they did not show"
 REMEDIES: Final = ("safe_where", "guard_division", "clip_predictions_or_from_logits")
 
 
@@ -25,7 +27,7 @@ def nan_gradient_through_where(case: Case) -> Cause | None:
         operand = f" from {told(op.inputs[0])}" if op.inputs else ""
         evidence = (
             f"{words.printable(op.name)} made {made or 'bad values'}{operand}",
-            "the forward pass did not use them, so the loss was finite; the gradient took them times 0: NaN",
+            f"{UNSELECTED if seen_where else UNSEEN}; the gradient takes them times 0, and that is NaN",
         )
         return Cause("nan_gradient_through_where", 0.97 if seen_where else 0.8, evidence, REMEDIES)
     slope, incoming = op.operand(0), op.operand(1)
