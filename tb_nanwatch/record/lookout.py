@@ -19,7 +19,9 @@ from tb_nanwatch.stats import dtypes
 from tb_nanwatch.stats.doubling import WINDOW
 from tb_nanwatch.stats.overflow import NEAR, Forecast, soonest
 
-PACE: Final = 4  # steps from which it is read how soon numbers may be at the limit
+LAGS: Final = (4, 8, 16, 32, 64, WINDOW - 1)  # rows back, with which the newest is compared before a close look
+RISEN: Final = 2.0  # times the lowest of them, and no less than half of the highest
+PACE: Final = LAGS[0]  # rows from which it is read how soon numbers may be at the limit
 SOON: Final = 48  # steps
 HURRIED: Final = 3  # steps between close looks at numbers that may be there soon
 EVERY: Final = 16  # and at others
@@ -32,11 +34,11 @@ class Limits:
 
     def __init__(self, infos: Sequence[TensorInfo], losses: Sequence[TensorInfo]) -> None:
         self.infos = (*infos, *losses)
+        self.norms = len(infos)
         watched = [i.kind == "loss" or (i.kind in KINDS and (i.kind != "weight" or i.trainable)) for i in self.infos]
         self.largest = np.where(watched, [dtypes.largest(i.dtype) for i in self.infos], np.nan)
         self.peaks = np.zeros(len(self.infos))
-        near = self.largest**NEAR  # NaN is never reached
-        self.near_norms, self.near_losses = near[: len(infos)], near[len(infos) :]
+        self.near = self.largest**NEAR  # NaN is never reached
 
     def measured(self, places: Any, largest: Any, norms: Any) -> None:
         """Take note of largest elements beside norms, float64[k] each."""
@@ -46,11 +48,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class _Seen:
+    """A step. values float64[m + k], norms and then losses; codes uint16[m], None where they are those of the norms."""
+
     step: int
     limits: Limits
-    norms: Any
+    values: Any
     codes: Any
-    losses: Any
 
 
 class Lookout:
@@ -72,42 +75,48 @@ class Lookout:
         """
         if self._seen is None:
             return None
-        now = _Seen(step, limits, norms, codes, losses)
-        self._seen.append(now)
-        near = norms >= limits.near_norms, np.abs(losses) >= limits.near_losses
-        if not (near[0].any() or near[1].any()):
-            return None
+        values = np.abs(np.append(norms, losses))
+        self._seen.append(_Seen(step, limits, values, codes))
+        near = values >= limits.near
         since = step - self._last
-        if since < HURRIED or (since < EVERY and not self._hurries(now, near)):
+        if since < HURRIED or not near.any():
+            return None
+        rows = self._rising(np.flatnonzero(near), since >= EVERY)
+        if not len(rows):
             return None
         self._last = step
-        found = self._look(step, limits)
+        found = self._look(step, limits, rows)
         if found is None:
             return None
         self._seen = None
-        return _sentence(limits.infos[found.row], found)
+        return _sentence(limits.infos[rows[found.row]], found)
 
-    def _hurries(self, now: _Seen, near: tuple[Any, Any]) -> bool:
-        """Whether one of the numbers that are near may be at its limit soon, at the pace of the last few steps."""
+    def _rising(self, rows: Any, whole: bool) -> Any:
+        """Of the rows, those that rose above earlier steps; unless `whole` none if none may be at its limit soon."""
         assert self._seen is not None
-        before = self._seen[max(0, len(self._seen) - 1 - PACE)]
-        if before.limits is not now.limits:
-            return False
-        where = np.concatenate(near)
-        values = np.abs(np.stack([np.append(now.norms, now.losses), np.append(before.norms, before.losses)]))[:, where]
+        limits, now = self._seen[-1].limits, self._seen[-1].values[rows]
+        lags = [self._seen[-1 - lag] for lag in (*LAGS, len(self._seen) - 1) if lag < len(self._seen)]
+        earlier = np.stack([seen.values[rows] for seen in lags if seen.limits is limits])
+        earlier = np.where(np.isfinite(earlier), earlier, np.nan)
+        rising = (now >= RISEN * np.fmin.reduce(earlier)) & (RISEN * now >= np.fmax.reduce(earlier))
+        if whole or not rising.any():
+            return rows[rising]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            height = np.log2(now.limits.largest[where])
-            latest, earlier = np.log2(values)
-            return bool(np.any((height - latest) * PACE < (latest - earlier) * SOON))
+            left = np.log2(limits.largest[rows]) - np.log2(now)
+            soon = left * PACE < (np.log2(now) - np.log2(earlier[0])) * SOON
+        return rows[rising] if (rising & soon).any() else rows[:0]
 
-    def _look(self, step: int, limits: Limits) -> Forecast | None:
+    def _look(self, step: int, limits: Limits, rows: Any) -> Forecast | None:
         assert self._seen is not None
-        rows = [seen for seen in self._seen if seen.limits is limits and seen.step > step - WINDOW]
-        codes = np.stack([magnitude.encode(seen.norms) if seen.codes is None else seen.codes for seen in rows], axis=1)
-        losses = np.minimum(np.abs(np.stack([seen.losses for seen in rows], axis=1)), LARGEST_STORED)
-        values = np.concatenate([magnitude.decode(codes), losses])  # as a reader of the file has them
-        steps = np.array([seen.step for seen in rows], np.int64)
-        return soonest(steps, values, limits.largest, lambda row: float(limits.peaks[row]))
+        seen = [s for s in self._seen if s.limits is limits and s.step > step - WINDOW]
+        values = np.minimum(np.stack([s.values[rows] for s in seen]), LARGEST_STORED)
+        norms = rows < limits.norms
+        values[:, norms] = magnitude.decode(magnitude.encode(np.stack([s.values[rows[norms]] for s in seen])))
+        for number, s in enumerate(seen):  # as a reader of the file has them
+            if s.codes is not None:
+                values[number, norms] = magnitude.decode(s.codes[rows[norms]])
+        steps = np.array([s.step for s in seen], np.int64)
+        return soonest(steps, values.T, limits.largest[rows], lambda row: float(limits.peaks[rows[row]]))
 
 
 def _sentence(info: TensorInfo, found: Forecast) -> str:

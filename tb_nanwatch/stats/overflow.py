@@ -90,5 +90,6 @@ def _urgent(steps: NDArray[np.int64], octaves: NDArray[np.float64], limits: NDAr
     with np.errstate(divide="ignore", invalid="ignore"):
         left = np.where(now > before, (limits - now) / (now - before), np.inf)
     order = np.argsort(left, kind="stable")
-    risen = now - lowest >= FEWEST_OCTAVES / 2  # noise may hide some of it
+    highest = np.nanmax(np.where(known, octaves, -np.inf), axis=1)
+    risen = (now - lowest >= FEWEST_OCTAVES / 2) & (now >= highest - 1)  # noise may hide some of it
     return order[risen[order]]

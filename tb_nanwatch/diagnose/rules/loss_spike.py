@@ -2,8 +2,8 @@
 
 Megatron calls a loss spiky from ten times the largest of its first hundred steps on, OLMo from six standard
 deviations of the last 128, losslint from ten times a median. Losses of small batches have long tails, so that a
-well-fitted network shows such jumps at every hard sample: the spike must also be three times the loss that the run
-began with, or last for some steps at no less than that loss.
+well-fitted network shows such jumps at every hard sample, gone with the next batch: the spike must also reach the loss
+that the run began with, and the steps beside it must stand out too.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tb_nanwatch.diagnose.window import norms, total_norm
 from tb_nanwatch.store.run import Run
 
 TIMES: Final = 10.0  # the largest loss of the steps before
-START_TIMES: Final = 3.0  # the loss that the run began with
 WINDOW: Final = 128  # steps before, and steps in which it must come back
 FEWEST_BEFORE: Final = 32
-LASTING: Final = 3  # steps, of those around the peak
+LASTING: Final = 2  # steps at half that height, of those
+BESIDE: Final = 2  # steps from the peak
 RAMP: Final = 8  # steps that a spike may take to its peak
 CALM: Final = 8  # steps in a row at the old height are a recovery
 CALM_TIMES: Final = 2.0
@@ -89,8 +89,8 @@ def _spikes(steps: NDArray[np.int64], values: NDArray[np.float64], start: float)
         before = values[max(0, peak - RAMP - WINDOW) : max(0, peak - RAMP)]
         if len(before) < FEWEST_BEFORE or values[peak] < TIMES * before.max():
             continue
-        around = values[peak - RAMP : peak + RAMP + 1] >= TIMES * before.max()
-        if values[peak] < START_TIMES * start and around.sum() < LASTING:
+        beside = values[peak - BESIDE : peak + BESIDE + 1] >= TIMES / 2 * before.max()
+        if beside.sum() < LASTING:
             continue
         calm = values[peak + 1 : peak + 1 + WINDOW] <= CALM_TIMES * before.max()
         if len(calm) < CALM:
