@@ -102,6 +102,7 @@ def place(kind: str, tensor: str, layer: str = "") -> str:
     return {
         "input": f"the input {name}",
         "gradient": f"the gradient of {name}",
+        "applied": f"the gradient applied to {name}",
         "update": f"the update of {name}",
         "weight": f"the weights {name}",
         "metric": f"the metric {name}",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 FORMAT_VERSION: Final = 1
 
 #: Kinds of tensors, in the order in which a step touches them.
-KINDS: Final = ("input", "activation", "loss", "gradient", "update", "weight", "metric", "scalar")
+KINDS: Final = ("input", "activation", "loss", "gradient", "applied", "update", "weight", "metric", "scalar")
 #: Kinds that are stored as values; all others as norms.
 SCALAR_KINDS: Final = ("loss", "metric", "scalar")
 #: Phases of a step, in order.

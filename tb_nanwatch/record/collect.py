@@ -34,6 +34,7 @@ class Seen:
     layer_class: str
     tensor: Any
     shape: tuple[int, ...] | None = None
+    same: Any = None  # of a gradient made in a nested tf.function: what that returned of it
 
 
 @dataclass
@@ -53,6 +54,8 @@ class Collector:
     observer: Any = None  # of a replay: told which layer and which part of the step is running
     replicas: dict[int, Collector] = field(default_factory=dict)  # of the replicas that this step runs
     distributing: bool = False  # while they run
+    optimizers: list[Any] = field(default_factory=list)  # those that were applied, of the whole step
+    _applying: dict[int, Any] = field(default_factory=dict)  # id(gradient) -> it, and the variable that it is for
     _calls: dict[str, int] = field(default_factory=dict)
     _tensor_ids: set[int] = field(default_factory=set)
     _unscaled: dict[int, Any] = field(default_factory=dict)
@@ -138,17 +141,39 @@ class Collector:
         tensor = None if gradient is None else kernels.measurable(gradient)
         if tensor is not None:
             self.seen = [s for s in self.seen if not (s.kind == "gradient" and s.name == named.name)]
-            shape = tuple(named.variable.shape) if named.variable.shape.rank is not None else None
-            self._add("gradient", named.name, named.layer, named.layer_class, tensor, shape)
+            self._add("gradient", named.name, named.layer, named.layer_class, tensor, _shape(named.variable))
         return True
 
-    def applied(self, variables: Any, gradients: Any) -> None:
-        """What an optimizer is about to apply: recorded where no tape was seen to make it."""
-        have = {s.name for s in self.seen if s.kind == "gradient"}
+    def applied(self, optimizer: Any, variables: Any, gradients: Any) -> None:
+        """What an optimizer is given: a gradient where no tape was seen to make it; else, if it is not what the tape
+        made but was clipped or summed up since, a tensor of its own.
+        """
+        if not any(optimizer is known for known in self.optimizers):
+            self.optimizers.append(optimizer)
+        self._applying = {id(g): (g, v) for v, g in zip(variables, gradients, strict=False) if g is not None}
+        made = {s.name: s for s in self.seen if s.kind == "gradient"}
         for variable, gradient in zip(variables, gradients, strict=False):
             named = self.names.variable(variable)
-            if named is not None and named.name not in have:
+            if named is None or gradient is None:
+                continue
+            tape = made.get(named.name)
+            if tape is None:
                 self.gradient(variable, gradient)
+            elif kernels.measurable(gradient) is not tape.tensor and kernels.measurable(gradient) is not tape.same:
+                self.used(variable, gradient)
+
+    def clipped(self, before: Any, after: Any) -> None:
+        """What an optimizer itself made of the gradients that it was given."""
+        for one, other in zip(before, after, strict=False):
+            if one is not other and id(one) in self._applying:
+                self.used(self._applying[id(one)][1], other)
+
+    def used(self, variable: Any, gradient: Any) -> None:
+        """What a variable is changed by. The newest of a step replaces the older."""
+        named, tensor = self.names.variable(variable), kernels.measurable(gradient)
+        if named is not None and tensor is not None and self._reachable(tensor):
+            self.seen = [s for s in self.seen if not (s.kind == "applied" and s.name == named.name)]
+            self._add("applied", named.name, named.layer, named.layer_class, tensor, _shape(named.variable))
 
     def readable(self) -> list[Seen]:
         """What may be read at the end of this graph, or of this eager step, without changing the training."""
@@ -169,6 +194,7 @@ class Collector:
             optimizer_depth=self.optimizer_depth,
             copies=self.copies,
             trying=self.trying,
+            optimizers=self.optimizers,
         )
 
     def in_replica(self, replica: int) -> Collector:
@@ -182,28 +208,33 @@ class Collector:
         """This collector as replica -1, and those of the replicas, in order."""
         return [(-1, self), *sorted(self.replicas.items())]
 
-    def exported(self) -> dict[str, Any]:
-        """What was seen, as outputs for a tf.function. Keys say what each tensor is, and sort by order."""
+    def exported(self, results: list[Any]) -> dict[str, Any]:
+        """What was seen, as outputs for a tf.function. Keys say what each tensor is, and sort by order.
+
+        They also say which of the function's `results` it is, if it is one.
+        """
+        places = {id(result): number for number, result in enumerate(results)}
         found: dict[str, Any] = {}
         for replica, part in self.parts():
             for s in [*part.readable(), *(Seen("loss", name, "", "", loss) for name, loss in part.losses)]:
-                key = f"{len(found):06d}\n{replica}\n{s.kind}\n{s.name}\n{s.layer}\n{s.layer_class}"
+                place = places.get(id(s.tensor), -1)
+                key = f"{len(found):06d}\n{replica}\n{place}\n{s.kind}\n{s.name}\n{s.layer}\n{s.layer_class}"
                 found[key] = tf.stop_gradient(s.tensor)
         return found
 
-    def absorb(self, exported: dict[str, Any]) -> None:
-        """Take over what a nested function exported."""
+    def absorb(self, exported: dict[str, Any], results: list[Any]) -> None:
+        """Take over what a nested function exported beside its `results`."""
         by_replica: dict[int, dict[str, Any]] = {}
         for key in sorted(exported):
             _, replica, key_in_replica = key.split("\n", 2)
             by_replica.setdefault(int(replica), {})[key_in_replica] = exported[key]
         for number, part in by_replica.items():
-            (self if number < 0 else self.in_replica(number))._take_over(part)
+            (self if number < 0 else self.in_replica(number))._take_over(part, results)
 
-    def _take_over(self, exported: dict[str, Any]) -> None:
+    def _take_over(self, exported: dict[str, Any], results: list[Any]) -> None:
         have = {s.name for s in self.seen if s.kind == "activation"}
         for key, tensor in exported.items():
-            kind, name, layer, layer_class = key.split("\n")
+            place, kind, name, layer, layer_class = key.split("\n")
             if kind == "loss":
                 number = len(self.losses)
                 self.losses.append(("loss" if number == 0 else f"loss:{number}", tensor))
@@ -213,9 +244,11 @@ class Collector:
                 if name in have:
                     number = self._calls[name] = self._calls.get(name, 0) + 1
                     name = f"{name}:{number}"
-            if kind == "gradient":
-                self.seen = [s for s in self.seen if not (s.kind == "gradient" and s.name == name)]
+            if kind in ("gradient", "applied"):
+                self.seen = [s for s in self.seen if not (s.kind == kind and s.name == name)]
             self._add(kind, name, layer, layer_class, tensor)
+            if int(place) >= 0 and self.seen and self.seen[-1].tensor is tensor:
+                self.seen[-1].same = results[int(place)]
 
     # ------------------------------------------------------------
 
@@ -237,6 +270,10 @@ class Collector:
         """Whether a tensor can be read where the step ends, which those inside control flow cannot."""
         graph = getattr(tensor, "graph", None) if not hasattr(tensor, "numpy") else None
         return graph is None or graph is self._graph
+
+
+def _shape(variable: Any) -> tuple[int, ...] | None:
+    return tuple(variable.shape) if variable.shape.rank is not None else None
 
 
 _current = threading.local()

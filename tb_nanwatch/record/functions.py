@@ -57,7 +57,7 @@ def call_nested(
         copies[function] = convert(function, _exporting)
     result, exported = original(copies[function], *args, **kwargs)
     with collector.guard.contained("reading a nested tf.function"):
-        collector.absorb(exported)
+        collector.absorb(exported, tf.nest.flatten(result, expand_composites=True))
     return result
 
 
@@ -68,7 +68,7 @@ def _exporting(body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     with collect.collecting(inner):
         result = body(*args, **kwargs)
     with collect.paused():
-        return result, inner.exported()
+        return result, inner.exported(tf.nest.flatten(result, expand_composites=True))
 
 
 def _converted(function: Any) -> Callable[..., Any]:

@@ -40,7 +40,7 @@ _FUSED_WITH: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), frozenset({"Mul", "BiasAdd"})),
     **dict.fromkeys(_SUMS, _ACTIVATIONS | {"Add", "AddV2", "AddN"}),
     **dict.fromkeys(_NORMALIZATIONS, _ACTIVATIONS | _SUMS),
-    "Mul": _SUMS,
+    "Mul": _SUMS | {"Mul"},
     "Sigmoid": frozenset({"Mul"}),
     "Tanh": frozenset({"Mul"}),
     "Softplus": frozenset({"Tanh"}),
@@ -76,10 +76,15 @@ def readable(tensor: Any, compiled: bool) -> bool:
 
 
 def to_read(tensor: Any, compiled: bool) -> Any | None:
-    """What to read for this graph tensor: itself, or what was cast to it, as mixed precision does; None for nothing."""
+    """What to read for this graph tensor: itself, or what gives the same numbers; None for nothing.
+
+    That is what was cast to it, as mixed precision does, or the same product made once more, as of a clipped gradient.
+    """
     if readable(tensor, compiled):
         return tensor
     source = _origin(tensor)
+    if not compiled and source.op.type == "Mul":
+        return _scaled_again(*source.op.inputs)
     if compiled and source.op.type == "Cast" and source.op.inputs[0].dtype.is_floating:
         return source.op.inputs[0] if _origin(source.op.inputs[0]).op.type in _CONTRACTIONS else None
     return None
@@ -97,8 +102,28 @@ def _stored_by_xla(tensor: Any) -> bool:
 def _read_after_fusion(tensor: Any) -> bool:
     """False if Grappler might fuse something behind this tensor with the op that makes it."""
     source = _origin(tensor)
-    tails = _FUSED_WITH.get(source.op.type)
-    return tails is None or not any(op.type in tails for op in _consumers(source))
+    tails = _FUSED_WITH.get(source.op.type, frozenset())
+    return not any(op.type in tails and _merges(source, op) for op in _consumers(source))
+
+
+def _merges(source: Any, behind: Any) -> bool:
+    """Whether Grappler may really do that to this pair, whose types would allow it."""
+    if behind.type in ("Maximum", "Minimum"):  # a leaky relu compares with a multiple of itself; constants clip
+        return any(_origin(t).op.type != "Const" for t in behind.inputs if _origin(t) is not source)
+    if source.op.type == behind.type == "Mul":  # products are put into another order where that spares broadcasting
+        shapes = {tuple(t.shape) if t.shape.is_fully_defined() else None for t in (*source.op.inputs, *behind.inputs)}
+        return None in shapes or len(shapes) > 1
+    if behind.type == "Mul" and source.op.type in _SUMS:  # x * sigmoid(x) is one kernel; a multiple of a sum is not
+        return any(t.shape.rank != 0 for t in behind.inputs if _origin(t) is not source)
+    return True
+
+
+def _scaled_again(one: Any, other: Any) -> Any | None:
+    """The product of a tensor and a number, as an op that is not taken for the one that is there."""
+    tensor, number = (one, other) if other.shape.rank == 0 else (other, one)
+    if number.shape.rank != 0 or not tensor.shape.rank or not _read_after_fusion(tensor):
+        return None
+    return tensor * tf.reshape(number, [1])
 
 
 def _origin(tensor: Any) -> Any:

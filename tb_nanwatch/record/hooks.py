@@ -46,6 +46,8 @@ def installed(guard: Guard) -> Iterator[None]:
 
 def _install() -> None:
     _hook(tf.GradientTape, "gradient", _on_gradient)
+    for name in ("jacobian", "batch_jacobian"):
+        _hook(tf.GradientTape, name, _on_jacobian)
     _hook(functions.Function, "__call__", functions.call_nested)
     _hook_replicas()
     for module in ("keras.src.layers.layer", "tf_keras.src.engine.base_layer"):
@@ -63,6 +65,8 @@ def _install() -> None:
                     _hook(cls, "apply_gradients", _on_apply_gradients)
                 if "scale_loss" in vars(cls):
                     _hook(cls, "scale_loss", _on_scale_loss)
+                if "_clip_gradients" in vars(cls):
+                    _hook(cls, "_clip_gradients", _on_clip)
 
 
 def _with_subclasses(cls: Any) -> list[Any]:
@@ -120,11 +124,26 @@ def _on_gradient(collector: Any, original: Any, tape: Any, target: Any, sources:
     return gradients
 
 
+def _on_jacobian(collector: Any, original: Any, tape: Any, *args: Any, **kwargs: Any) -> Any:
+    """It asks the tape for gradients of single numbers, which are no gradients of a loss."""
+    with collector.observed("stage", "backward"), collect.paused():
+        return original(tape, *args, **kwargs)
+
+
 def _on_scale_loss(collector: Any, original: Any, optimizer: Any, loss: Any) -> Any:
     scaled = original(optimizer, loss)
     if scaled is not loss:
         collector.scaled_loss(loss, scaled)
     return scaled
+
+
+def _on_clip(collector: Any, original: Any, optimizer: Any, grads: Any) -> Any:
+    grads = list(grads)
+    clipped = original(optimizer, grads)
+    if clipped is not grads:
+        with collector.guard.contained("reading clipped gradients"):
+            collector.clipped(grads, clipped)
+    return clipped
 
 
 def _on_apply(collector: Any, original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
@@ -149,7 +168,7 @@ def _on_apply_gradients(
 
 def _outermost(collector: Any, optimizer: Any, variables: list[Any], grads: list[Any], apply: Callable[[], Any]) -> Any:
     with collector.guard.contained("reading what an optimizer applies"):
-        collector.applied(variables, grads)
+        collector.applied(optimizer, variables, grads)
     if collector.trying is not None:
         collector.trying.applying(optimizer)
     collector.optimizer_depth += 1

@@ -19,6 +19,7 @@ _PHASE_OF = {
     "activation": "forward",
     "loss": "loss",
     "gradient": "backward",
+    "applied": "update",
     "update": "update",
     "weight": "weights",
     "metric": "metric",
@@ -65,7 +66,7 @@ class StepState:
             return True
         if self.scaled:
             return "activation" in kinds and "gradient" in kinds
-        return "gradient" in kinds
+        return bool(kinds & {"gradient", "applied"})
 
     def skipped(self, benign: frozenset[str] = frozenset()) -> bool:
         """Whether dynamic loss scaling skipped the step, as it is meant to."""
@@ -87,7 +88,7 @@ def in_order(bad: Iterable[Bad]) -> list[Bad]:
     """Bad tensors in the order in which a step reaches them."""
 
     def key(b: Bad) -> tuple[int, int]:
-        return _ORDER.get(b.info.kind, 9), -b.info.order if b.info.kind == "gradient" else b.info.order
+        return _ORDER.get(b.info.kind, 9), -b.info.order if b.info.kind in ("gradient", "applied") else b.info.order
 
     return sorted(bad, key=key)
 

@@ -19,7 +19,7 @@ from tb_nanwatch.record import options as options_module
 from tb_nanwatch.record.applied.trial import under_trial
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
-from tb_nanwatch.record.optimizers import is_scaled, scalars_of, variables_of
+from tb_nanwatch.record.optimizers import Optimizers, labelled, variables_of
 from tb_nanwatch.record.recorder import Recorder
 from tb_nanwatch.record.replay.memory import Ways
 
@@ -111,16 +111,16 @@ class NanWatch(keras.callbacks.Callback):
         steps = int(getattr(model, "steps_per_execution", 1) or 1)
         logdir, options, trying = under_trial(self._logdir, self._options)
         if trying is not None:
+        optimizers = labelled(model)
             trying.begin(names, [model], [model.optimizer])
         return Recorder(
             logdir,
             options,
             names,
-            scalars_of(model.optimizer),
+            Optimizers(optimizers),
             "keras_fit",
             slots=1 if model.run_eagerly else steps,
-            scaled=is_scaled(model.optimizer),
-            state=lambda: variables_of([model, model.optimizer]),
+            state=lambda: variables_of([model, *(one for _, one in optimizers)]),
             trying=trying,
         )
 

@@ -1,14 +1,71 @@
-"""What an optimizer says about itself."""
+"""What optimizers say about themselves, and which of them a training uses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
 from tb_nanwatch.record.naming import made, raw_variable
 from tb_nanwatch.record.probe import Scalars
+
+
+class Optimizers:
+    """Those of a training: what its entry point was told of, in order, until a step is seen to use some."""
+
+    def __init__(self, labelled: Iterable[tuple[str, Any]] = ()) -> None:
+        self._labels = [(label, one) for label, one in labelled if one is not None]
+        self._used: list[Any] = []
+
+    @property
+    def all(self) -> list[Any]:
+        """The one whose numbers have no further name comes first."""
+        known = [one for _, one in self._labels]
+        if not self._used:
+            return known
+        return sorted(self._used, key=lambda one: next((n for n, k in enumerate(known) if k is one), len(known)))
+
+    @property
+    def scaled(self) -> bool:
+        """Whether one scales its loss dynamically."""
+        return any(is_scaled(one) for one in self.all)
+
+    def learn(self, used: Iterable[Any]) -> bool:
+        """Take note of what a step has applied; True if that changes what `scalars` gives."""
+        new = [one for one in used if not any(one is known for known in self._used)]
+        before = self.all[:1] if not self._used else self.all
+        self._used += new
+        after = self.all
+        return len(before) != len(after) or any(a is not b for a, b in zip(before, after, strict=True))
+
+    def scalars(self) -> Scalars:
+        """The numbers of the first one, and the learning rates of the others that are used."""
+        first, *others = self.all or [None]
+        rates, taken = [], {"learning_rate"}
+        for one in others if self._used else ():
+            label = next((label for label, known in self._labels if known is one), "") or getattr(
+                one, "name", "optimizer"
+            )
+            name = f"learning_rate/{label}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            rate = scalars_of(one).learning_rate
+            rates += [] if rate is None else [(name, rate)]
+        return replace(scalars_of(first), others=tuple(rates))
+
+
+def labelled(model: Any) -> list[tuple[str, Any]]:
+    """(name, optimizer) of a compiled Keras model: its own, and those that a train_step finds in attributes."""
+    own = getattr(model, "optimizer", None)
+    others = [(name, one) for name, one in vars(model).items() if _is_optimizer(one) and one is not own]
+    return [("optimizer", own), *others]
+
+
+def _is_optimizer(value: Any) -> bool:
+    return hasattr(value, "apply_gradients") and hasattr(value, "iterations")
 
 
 def is_scaled(optimizer: Any) -> bool:

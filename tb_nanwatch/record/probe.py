@@ -22,6 +22,7 @@ class Scalars:
     learning_rate: Any = None
     loss_scale: Any = None
     iterations: Any = None
+    others: tuple[tuple[str, Any], ...] = ()  # further ones by name
 
     def current_loss_scale(self) -> float:
         """The loss scale now, NaN where there is none. Called before the first step."""
@@ -46,6 +47,7 @@ class Reading:
     metrics_finite: bool
     learning_rate: float
     loss_scale: float
+    others: tuple[float, ...] = ()
     weight_statistics: NDArray[np.float64] | None = None
     update_norms: NDArray[np.float64] | None = None
     culprits: Mapping[int, int] = field(default_factory=dict)
@@ -79,6 +81,7 @@ class Launched:
     iterations: Any
     loss_scale: Any
     learning_rate: Any  # of a schedule only with full statistics
+    others: list[Any]
 
 
 class Probe:
@@ -112,6 +115,10 @@ class Probe:
         self._count = len(weights)
         self._metrics = [named.variable for named in metrics]
 
+    def follow(self, scalars: Scalars) -> None:
+        """Which single numbers to read from now on."""
+        self._scalars = scalars
+
     def remember(self) -> None:
         """Keep the weights, from which the update of the next step is measured, where calls are steps."""
         if self._device.slots == 1 and self._count:
@@ -141,6 +148,7 @@ class Probe:
             self._read(self._scalars.iterations),
             self._read(self._scalars.loss_scale),
             self._read(self._scalars.learning_rate) if full or hasattr(self._scalars.learning_rate, "handle") else None,
+            [self._read(v) if full or hasattr(v, "handle") else None for _, v in self._scalars.others],
         )
 
     def arrive(self, launched: Launched) -> list[Reading]:
@@ -151,6 +159,7 @@ class Probe:
         new = min(clock - self._clock, slots)
         self._clock = clock
         rate = float("nan") if launched.learning_rate is None else float(np.asarray(launched.learning_rate))
+        others = tuple(float("nan") if v is None else float(np.asarray(v)) for v in launched.others)
         rows = None if launched.rows is None else np.asarray(launched.rows)
         metrics_before = self._metrics_finite
         self._metrics_finite = all(bool(np.isfinite(np.asarray(m)).all()) for m in launched.metrics)
@@ -168,6 +177,7 @@ class Probe:
                 metrics_finite=self._metrics_finite if at >= turned else metrics_before,
                 learning_rate=rate,
                 loss_scale=float("nan") if launched.loss_scale is None else float(np.asarray(launched.loss_scale)),
+                others=others,
                 weight_statistics=_arrived(launched.statistics),
                 update_norms=_arrived(launched.updates),
             )

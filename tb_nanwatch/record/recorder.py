@@ -23,8 +23,9 @@ from tb_nanwatch.record.collect import Collector, collecting, paused
 from tb_nanwatch.record.device import DeviceSide, Plan, on_accelerator
 from tb_nanwatch.record.fusion import in_xla
 from tb_nanwatch.record.naming import Names
+from tb_nanwatch.record.optimizers import Optimizers
 from tb_nanwatch.record.options import Options
-from tb_nanwatch.record.probe import Launched, Probe, Scalars
+from tb_nanwatch.record.probe import Launched, Probe
 from tb_nanwatch.record.recording import Recording
 from tb_nanwatch.record.replay.capsule import Capsules
 from tb_nanwatch.record.replay.rewind import Rewind
@@ -45,10 +46,9 @@ class Recorder(Recording):
         logdir: str | os.PathLike[str],
         options: Options,
         names: Names,
-        scalars: Scalars,
+        optimizers: Optimizers,
         entry_point: str,
         slots: int = 1,
-        scaled: bool = False,
         state: Callable[[], Iterable[Any]] = tuple,
         trying: Trying | None = None,
     ) -> None:
@@ -59,13 +59,14 @@ class Recorder(Recording):
                 earlier.write_out()
         unsupported = distribution.unsupported(names.strategy)
         if unsupported:  # its variables may be elsewhere
-            names, scalars = Names(), Scalars()
+            names, optimizers = Names(), Optimizers()
         self.names: Names = names
+        scalars = optimizers.scalars()
         done = -1 if scalars.iterations is None else int(np.asarray(scalars.iterations))
         worker = distribution.worker(names.strategy)
-        super().__init__(logdir, options, entry_point, names.variables, done, scaled, worker, trying)
+        super().__init__(logdir, options, entry_point, names.variables, done, optimizers.scaled, worker, trying)
         self._copies: Any = {}
-        self._scalars = scalars
+        self._optimizers, self._scalars = optimizers, scalars
         self._around_replicas: Collector | None = None
         self._calls = 0
         self._begun = False
@@ -215,11 +216,21 @@ class Recorder(Recording):
             self.names.look_again()
         weights = [v for v in self.names.variables if self.options.wants(v.name, v.layer)]
         if len(weights) + len(self.names.metrics) != self._watching:
+        if self._optimizers.learn(collector.optimizers):
+            self._follow_optimizers()
             self._watching = len(weights) + len(self.names.metrics)
             self._weights = weights
             self._probe.watch(weights, self.names.metrics)
 
     # ------------------------------------------------------------ after a call
+
+    def _follow_optimizers(self) -> None:
+        """Read the numbers of the optimizers that a step was seen to use."""
+        self._scaled, self._scalars = self._optimizers.scaled, self._optimizers.scalars()
+        self._probe.follow(self._scalars)
+        self._writer.declare(self._rows.follow([name for name, _ in self._scalars.others]))
+        with tf.init_scope():
+            self._rows.expect_scale(self._scalars.current_loss_scale())
 
     def _latest_plan(self) -> Plan | None:
         plans = self._device.plans

@@ -103,7 +103,7 @@ class Retrospect:
             return
         stats = np.array(np.asarray(plan.stats)[slot])
         stats = plan.tensors.statistics(stats) if plan.folded else stats
-        gradients = [n for n, i in enumerate(plan.ids) if self.infos[i].kind == "gradient"]
+        gradients = [n for n, i in enumerate(plan.ids) if self.infos[i].kind in ("gradient", "applied")]
         if scale > 0 and scale != 1:
             stats[np.ix_(gradients, [measures.NORM, measures.MAX_ABS, measures.MEAN])] /= scale
         weights = self._weights()

@@ -26,6 +26,7 @@ REMEMBERED: Final = 256  # newest steps of which is known what was written
 TINY: Final = 1e-15  # norms below it
 FIRST_UPDATE_ID: Final = 1 << 20  # update tensors: this plus the weight's id
 LEARNING_RATE, LOSS_SCALE, METRICS = (1 << 21) + 1, (1 << 21) + 2, (1 << 21) + 3
+FIRST_OTHER: Final = (1 << 21) + 16  # further single numbers
 
 
 class Statistics(Protocol):
@@ -56,7 +57,11 @@ class StepRows:
         self._probe = probe
         self._weight_infos = weight_infos
         self._kept: list[_Kept] = []
-        self._by_plan: dict[tuple[int, int], Columns] = {}  # by plan and number of weights, which may grow
+        self._by_plan: dict[
+            tuple[int, int, tuple[int, ...]], Columns
+        ] = {}  # by plan, number of weights, which may grow
+        self._others: dict[str, int] = {}  # ids by name
+        self._current: tuple[int, ...] = ()  # those that readings have now
         self._columns: Columns | None = None
         self._weights_bad: frozenset[int] = frozenset()  # their numbers
         self._metric = TensorInfo(METRICS, "metric", "metrics")
@@ -83,6 +88,17 @@ class StepRows:
             TensorInfo(LEARNING_RATE, "scalar", "learning_rate"),
             TensorInfo(LOSS_SCALE, "scalar", "loss_scale"),
         ]
+
+    def expect_scale(self, scale: float) -> None:
+        """The loss scale that the next step begins with, where it was not known yet."""
+        self._scale = scale if np.isnan(self._scale) else self._scale
+
+    def follow(self, names: Sequence[str]) -> list[TensorInfo]:
+        """Expect further single numbers in readings from now on; infos of those that are new."""
+        new = [name for name in names if name not in self._others]
+        self._others |= {name: FIRST_OTHER + len(self._others) + n for n, name in enumerate(new)}
+        self._current = tuple(self._others[name] for name in names)
+        return [TensorInfo(self._others[name], "scalar", name) for name in new]
 
     @property
     def usual_seconds(self) -> float:
@@ -165,17 +181,18 @@ class StepRows:
         key = (
             -1 if reading.plan is None else reading.plan.index,
             0 if reading.weights is None else len(reading.weights),
+            self._current[: len(reading.others)],
         )
         if key not in self._by_plan:
             weights = self._weight_infos() if reading.weights is not None else []
-            self._by_plan[key] = Columns.of(reading.plan, weights, infos)
+            self._by_plan[key] = Columns.of(reading.plan, weights, infos, key[2])
         return self._by_plan[key]
 
     def _keep(self, step: int, reading: Reading, columns: Columns, norms: Any, codes: Any, values: Any) -> None:
         if self._columns is not columns:
             self.flush()
         self._columns = columns
-        scalars = np.array([*values, reading.learning_rate, reading.loss_scale])
+        scalars = np.array([*values, reading.learning_rate, reading.loss_scale, *reading.others])
         self._newest = _Kept(step, time.time(), reading.iterations, norms, codes, scalars, reading.update_norms)
         self._kept.append(self._newest)
         self._gone.append((self._newest, columns))
@@ -275,7 +292,13 @@ class Columns:
     compiled: bool
 
     @classmethod
-    def of(cls, plan: Plan | None, weights: Sequence[TensorInfo], infos: Mapping[int, TensorInfo]) -> Columns:
+    def of(
+        cls,
+        plan: Plan | None,
+        weights: Sequence[TensorInfo],
+        infos: Mapping[int, TensorInfo],
+        others: Sequence[int] = (),
+    ) -> Columns:
         ids = list(plan.ids) if plan is not None else []
         losses = list(plan.scalar_ids) if plan is not None else []
         updates = [FIRST_UPDATE_ID + w.id for w in weights if w.trainable]
@@ -284,9 +307,9 @@ class Columns:
             np.array([w.id for w in weights], np.int64),
             (*(infos[i] for i in ids), *weights),
             tuple(infos[i] for i in losses),
-            np.array([n for n, i in enumerate(ids) if infos[i].kind == "gradient"], np.int64),
+            np.array([n for n, i in enumerate(ids) if infos[i].kind in ("gradient", "applied")], np.int64),
             np.array([*ids, *(w.id for w in weights), *updates], np.int64),
-            np.array([*losses, LEARNING_RATE, LOSS_SCALE], np.int64),
+            np.array([*losses, LEARNING_RATE, LOSS_SCALE, *others], np.int64),
             np.zeros(len(updates), np.uint16),
             Limits([*(infos[i] for i in ids), *weights], [infos[i] for i in losses]),
             np.zeros(len(ids) + len(weights), bool),

@@ -18,7 +18,7 @@ from tb_nanwatch.record import options as options_module
 from tb_nanwatch.record.applied.trial import under_trial
 from tb_nanwatch.record.functions import Function, convert, is_function
 from tb_nanwatch.record.naming import Names, is_layer
-from tb_nanwatch.record.optimizers import is_scaled, scalars_of, variables_of
+from tb_nanwatch.record.optimizers import Optimizers, variables_of
 from tb_nanwatch.record.recorder import Recorder
 from tb_nanwatch.record.replay.memory import Ways
 
@@ -77,9 +77,7 @@ def watch(
     where, checked, trying = under_trial(logdir, checked)
     if trying is not None:
         trying.begin(names, [one for _, one in models], [one for _, one in _several(optimizer)])
-    recorder = Recorder(
-        where, checked, names, scalars_of(first), "watch", scaled=is_scaled(first), state=state, trying=trying
-    )
+    recorder = Recorder(where, checked, names, Optimizers(_several(optimizer)), "watch", state=state, trying=trying)
     if not recorder.running and is_function(step):  # whoever schedules it on other machines wants a tf.function
         recorder.close()
         return Unwatched.of(step)
