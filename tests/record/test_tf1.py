@@ -535,3 +535,146 @@ def test_an_old_program_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert [i.name for i in run.kind("activation")] == ["Relu/output", "Softmax/output"]
     assert run.incidents[0].first_step in (9, 10)
     assert run.incidents[0].origin.phase == "loss"
+
+
+# ---------------------------------------------------------------- gradients that no kernel is given, and other ways to run
+
+
+def embedded(optimizer: Any, within: str = "") -> Program:
+    """The rows of a table that are looked up, summed and compared with y; `within`: a conditional around the update."""
+    graph = tf.Graph()
+    with graph.as_default():
+        ids, y = tf1.placeholder(tf.int32, [3], "ids"), tf1.placeholder(tf.float32, [3, 2], "y")
+        with tf1.variable_scope("", use_resource=True):
+            table = graphs.variable("words/table", np.arange(12).reshape(6, 2) / 10)
+            w = graphs.variable("out/w", np.eye(2))
+            loss = tf.reduce_sum(tf.square(tf.matmul(tf.nn.embedding_lookup(table, ids), w) - y))
+            made = optimizer()
+            if within:
+                control = tf1.control_flow_v2_enabled()
+                (tf1.enable_control_flow_v2 if within == "v2" else tf1.disable_control_flow_v2)()
+                try:
+                    pairs = made.compute_gradients(loss, [w])
+                    made._create_slots([w]) if hasattr(made, "_create_slots") else None
+                    train = tf1.cond(loss < 1e9, lambda: tf.group(made.apply_gradients(pairs)), lambda: tf.no_op())
+                finally:
+                    (tf1.enable_control_flow_v2 if control else tf1.disable_control_flow_v2)()
+            else:
+                train = made.minimize(loss)
+    return Program(graph, loss, None, train, ids, y)
+
+
+def looked_up(count: int) -> list[tuple[Any, Any]]:
+    rng = np.random.default_rng(1)
+    return [(rng.permutation(6)[:3].astype(np.int32), rng.normal(size=(3, 2)).astype(np.float32)) for _ in range(count)]
+
+
+def first_gradients(ids: Any, y: Any) -> dict[str, Any]:
+    """Of the rows and of w, before the first update."""
+    rows = (np.arange(12).reshape(6, 2) / 10)[ids]
+    error = rows - y
+    return {"words/table": 2 * error, "out/w": 2 * rows.T @ error}
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "Adagrad", "GradientDescent", "Momentum", "RMSProp", "Ftrl"])
+def test_sparse_gradients_without_being_given(optimizer: str, tmp_path: Path) -> None:
+    program = embedded(
+        lambda: getattr(tf1.train, f"{optimizer}Optimizer")(*([0.1, 0.9][: 1 + (optimizer == "Momentum")]))
+    )
+    data = looked_up(4)
+    train(program, data, lambda s: nanwatch.watch_session(s, tmp_path, loss=program.loss))
+    run = only_run(tmp_path)
+    assert run.steps == 4
+    for name, gradient in first_gradients(*data[0]).items():
+        assert values(run, f"gradient/{name}")[0] == pytest.approx(norm(gradient), rel=6e-3), name
+
+
+@pytest.mark.parametrize("within", ["v1", "v2"])
+def test_gradients_applied_inside_a_conditional(within: str, tmp_path: Path) -> None:
+    program = embedded(lambda: tf1.train.GradientDescentOptimizer(0.1), within)
+    data = looked_up(4)
+    train(program, data, lambda s: nanwatch.watch_session(s, tmp_path, loss=program.loss))
+    run = only_run(tmp_path)
+    assert run.steps == 4
+    assert values(run, "gradient/out/w")[0] == pytest.approx(norm(first_gradients(*data[0])["out/w"]), rel=6e-3)
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["pairs", "minimize"])
+def test_both_norms_of_clipped_gradients(given: bool, tmp_path: Path) -> None:
+    data = batches(5)
+    graph = tf.Graph()
+    with graph.as_default():
+        x, y = tf1.placeholder(tf.float32, [None, 4], "x"), tf1.placeholder(tf.float32, [None, 1], "y")
+        with tf1.variable_scope("", use_resource=True):
+            w = graphs.variable("out/w", np.ones((4, 1)))
+        loss = tf.reduce_mean(tf.square(tf.matmul(x, w) - y))
+        optimizer = tf1.train.GradientDescentOptimizer(0.1)
+        pairs = optimizer.compute_gradients(loss)
+        clipped, _ = tf.clip_by_global_norm([g for g, _ in pairs], 0.5)
+        program = Program(graph, loss, pairs, optimizer.apply_gradients([(clipped[0], w)]), x, y)
+    train(
+        program,
+        data,
+        lambda s: nanwatch.watch_session(s, tmp_path, loss=loss, grads_and_vars=pairs if given else None),
+    )
+    here, steps = np.ones((4, 1)), []
+    for a, b in data:
+        gradient = 2 * a.T @ (a @ here - b) / len(a)
+        used = gradient * min(1, 0.5 / norm(gradient))
+        here = here - 0.1 * used
+        steps.append({"gradient/out/w": gradient if given else used, "applied/out/w": used, "weight/out/w": here})
+    run = only_run(tmp_path)
+    check_norms(run, steps, [tag for tag in steps[0] if given or not tag.startswith("applied")])
+    assert (run.by_tag("applied/out/w") is not None) == given
+
+
+def test_callables_of_a_watched_session(tmp_path: Path) -> None:
+    program, data = regression(), batches(6, bad=4)
+    with program.graph.as_default(), tf1.Session() as sess:
+        sess.run(tf1.global_variables_initializer())
+        nanwatch.watch_session(sess, tmp_path, loss=program.loss)
+        step = sess.make_callable([program.loss, program.train_op], [program.x, program.y])
+        look = sess.make_callable(program.loss, [program.x, program.y])
+        losses = []
+        for x, y in data:
+            losses.append(step(x, y)[0])
+            look(x, y)
+    run = only_run(tmp_path)
+    assert run.steps == 6
+    assert incidents(run) == [(4, "input", "x")]
+    assert list(values(run, "loss/loss", "value").values())[:4] == pytest.approx(losses[:4])
+
+
+def test_a_callable_without_feeds(tmp_path: Path) -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        with tf1.variable_scope("", use_resource=True):
+            w = graphs.variable("out/w", np.ones((4, 1)))
+        loss = tf.reduce_sum(tf.square(w))
+        train_op = tf1.train.GradientDescentOptimizer(0.25).minimize(loss)
+        with tf1.Session() as sess:
+            sess.run(tf1.global_variables_initializer())
+            nanwatch.watch_session(sess, tmp_path, loss=loss)
+            step, look = sess.make_callable(train_op), sess.make_callable(loss)
+            for _ in range(4):
+                step()
+                look()
+    run = only_run(tmp_path)
+    assert values(run, "weight/out/w") == pytest.approx({n: 2 * 0.5 ** (n + 1) for n in range(4)}, rel=6e-3)
+
+
+def test_partial_runs_are_said_to_be_unwatched(tmp_path: Path, capsys: Any) -> None:
+    program, data = regression(), batches(2)
+    with program.graph.as_default(), tf1.Session() as sess:
+        sess.run(tf1.global_variables_initializer())
+        with tf.control_dependencies([program.train_op]):
+            trained = tf.constant(1)
+        nanwatch.watch_session(sess, tmp_path, loss=program.loss)
+        for x, y in data:
+            handle = sess.partial_run_setup([program.loss, trained], [program.x, program.y])
+            loss = sess.partial_run(handle, program.loss, {program.x: x, program.y: y})
+            sess.partial_run(handle, trained)
+        assert np.isfinite(loss)
+    said = capsys.readouterr().out
+    assert said.count("partial_run: a step that runs in parts is not recorded: train with sess.run") == 1
+    assert only_run(tmp_path).steps == 0

@@ -71,17 +71,6 @@ def variables(graph: Any, trained: Iterable[Any] = ()) -> list[NamedVariable]:
     ]
 
 
-def applied_gradients(operations: Iterable[Any], by_op: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """(gradient, variable) as they enter the kernels of optimizers; `by_op` the watched variables by their ops."""
-    found: dict[Any, tuple[Any, Any]] = {}
-    for op in operations:
-        gradient = argument(op, "grad", "delta") if walk.is_apply(op) else None
-        if gradient is not None:
-            for changed in walk.written(op) & set(by_op):
-                found.setdefault(changed, (gradient, by_op[changed]))
-    return list(found.values())
-
-
 def argument(op: Any, *names: str) -> Any:
     """The input of a kernel by the name in its definition, None if it has none such."""
     for definition, tensor in zip(op.op_def.input_arg, op.inputs, strict=False):

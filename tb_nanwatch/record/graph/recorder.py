@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +63,11 @@ class GraphRecorder(Recording):
             self.memory = Memory(options.replay_megabytes << 20, self._too_large)
         if not graph.gauges.losses:
             self._say("no_loss", "no loss is recorded: pass loss=, or add it to the graph's collection of losses")
+
+    def unwatched(self, text: str) -> None:
+        """Note, and say, that something is not recorded."""
+        with self._lock, self.guard.contained("saying what is not recorded"):
+            self._say("unwatched", text)
 
     def before(self, reads: Reads, fetches: Any, feeds: Feeds) -> int:
         """Take note of a step that is about to run; the mode in which it shall be read."""
@@ -164,6 +169,7 @@ class GraphWatcher:
         self._graph = graph
         self._reads = Reads(session, graph.gauges)
         self._guard = Guard()
+        self._said: set[str] = set()
         self._end: weakref.finalize[Any, Any] | None = None
         self.recorder: GraphRecorder | None = None
 
@@ -184,6 +190,23 @@ class GraphWatcher:
         mode = recorder.before(self._reads, fetches, feeds)
         after = functools.partial(recorder.after, self._reads, layout, mode, feeds=feeds)
         return Pending(recorder, layout.fetches(), {self._graph.gauges.mode: mode, **extra}, after)
+
+    def trains(self, fetches: Any, feeds: Iterable[Any]) -> bool:
+        """Whether a run that fetches and feeds these tensors would be watched."""
+        if not self._guard.alive or (self.recorder is not None and self.recorder.idle):
+            return False
+        layout = None
+        with self._guard.contained("looking at what a session shall run"):
+            tensors = [self._graph.graph.as_graph_element(f, allow_operation=False) for f in feeds]
+            layout = self._graph.layout(fetches, {t.name: (t, 0.0) for t in tensors})
+        return layout is not None
+
+    def cannot_watch(self, what: str, why: str) -> None:
+        """Say once why some training steps are not recorded."""
+        recorder = self.recorder or self._begin()
+        if recorder is not None and what not in self._said:
+            self._said.add(what)
+            recorder.unwatched(f"{what}: {why}")
 
     def close(self) -> None:
         """End the recording."""

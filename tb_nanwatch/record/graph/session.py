@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
@@ -15,6 +15,7 @@ from tb_nanwatch.record.graph.recorder import GraphWatcher, Pending
 from tb_nanwatch.record.graph.watched import WatchedGraph, compiles
 from tb_nanwatch.record.options import Options
 
+_REPLACED: Final = ("run", "make_callable", "partial_run_setup", "close")  # of a watched session
 _watches: weakref.WeakKeyDictionary[Any, weakref.ref[_SessionWatch]] = weakref.WeakKeyDictionary()
 
 
@@ -63,32 +64,50 @@ class _SessionWatch:
     def __init__(self, sess: Any, watcher: GraphWatcher) -> None:
         self.watcher = watcher
         self._sess = sess
-        self._run, self._close = sess.run, sess.close
-        sess.run, sess.close = self.run, self.close
+        self._replaced = {name: getattr(sess, name) for name in _REPLACED if hasattr(sess, name)}
+        for name in self._replaced:
+            setattr(sess, name, getattr(self, name))
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """`Session.run`, watched."""
         pending = self.watcher.before(fetches, feed_dict)
         if pending is None:
-            return self._run(fetches, feed_dict, options, run_metadata)
+            return self._replaced["run"](fetches, feed_dict, options, run_metadata)
         both = {**(feed_dict or {}), **pending.feed_dict}
         try:
-            result, ours = self._run([fetches, pending.fetches], both, options, run_metadata)
+            result, ours = self._replaced["run"]([fetches, pending.fetches], both, options, run_metadata)
         except Exception as error:
             pending.recorder.failed(error)
             raise
         pending.after(ours)
         return result
 
+    def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
+        """`Session.make_callable`; what it gives is watched if it trains."""
+        plain = self._replaced["make_callable"](fetches, feed_list, accept_options)
+        if feed_list is not None:
+            return plain  # which comes back through `run`
+
+        def watched(**options: Any) -> Any:
+            return self.run(fetches, **options) if self.watcher.trains(fetches, ()) else plain(**options)
+
+        return watched
+
+    def partial_run_setup(self, fetches: Any, feeds: Any = None) -> Any:
+        """`Session.partial_run_setup`, which cannot be watched."""
+        if self.watcher.trains(fetches, feeds or ()):
+            self.watcher.cannot_watch("partial_run", "a step that runs in parts is not recorded: train with sess.run")
+        return self._replaced["partial_run_setup"](fetches, feeds)
+
     def close(self) -> None:
         """`Session.close`, and the end of the recording."""
         self.end()
-        self._close()
+        self._replaced["close"]()
 
     def end(self) -> None:
         """End the recording and leave the session as it was."""
         self.watcher.close()
-        for name in ("run", "close"):
+        for name in self._replaced:
             if getattr(vars(self._sess).get(name), "__self__", None) is self:
                 delattr(self._sess, name)
 

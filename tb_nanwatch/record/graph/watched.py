@@ -16,7 +16,7 @@ from tb_nanwatch.errors import UsageError
 from tb_nanwatch.record import fusion, kernels
 from tb_nanwatch.record.applied.remedy import GraphLoop
 from tb_nanwatch.record.collect import Seen
-from tb_nanwatch.record.graph import gauges, names, walk
+from tb_nanwatch.record.graph import applied, gauges, names, walk
 from tb_nanwatch.record.graph.gauges import Pack, Single
 from tb_nanwatch.record.options import Options
 
@@ -57,8 +57,8 @@ class WatchedGraph:
         if not named:
             raise UsageError("the graph has no trainable variables to watch: watch it when it is complete")
         by_op = {v.variable.op: v.variable for v in named}
-        if grads_and_vars is None:
-            pairs = names.applied_gradients(graph.get_operations(), by_op)
+        used = applied.gradients(graph.get_operations(), by_op)
+        pairs = used if grads_and_vars is None else pairs
         tensors = [(kernels.measurable(gradient), v) for gradient, v in pairs]
         gradients = [(t, v) for t, v in tensors if t is not None]
         training = walk.training_ops(graph, by_op.values(), gradients)
@@ -80,6 +80,12 @@ class WatchedGraph:
         ]
         self.layers = list(dict.fromkeys(s.layer.partition(":")[0] for s in seen if s.kind == "activation" and s.layer))
         self.layers = list(dict.fromkeys([*self.layers, *(v.layer for v in named if v.layer)]))
+        given = {v.op: kernels.measurable(g) for g, v in pairs if g is not None}
+        seen += [
+            Seen("applied", by_name[v.op].name, by_name[v.op].layer, "", t, names.shape_of(v))
+            for t, v in used
+            if given.get(v.op, t) is not t and names.readable_here(t)
+        ]
         wanted = [s for s in seen if options.wants(s.name, s.layer) and fusion.readable(s.tensor, compiled)]
         rate = next((r for r in (names.argument(op, "lr", "alpha") for op in training) if r is not None), None)
         if rate is not None and not (names.readable_here(rate) and fusion.readable(rate, compiled)):
