@@ -204,25 +204,13 @@ class Recorder(Recording):
             seen += [tf.convert_to_tensor(v.variable) for v in self._weights]
             ids += [(info.id, -1) for info in weights]
         self._declare()
+        if self._optimizers.learn(collector.optimizers):
+            self._follow_optimizers()
         plan = self._device.plan(ids, loss_ids, compiled=in_xla())
         write = self._device.write_eagerly if eager else self._device.write
         write(plan, seen, losses)
         if self.rewind is not None and not eager:
             self.rewind.traced(tf.compat.v1.get_default_graph(), in_xla(), self._device.variables())
-
-    def _look_again(self, eager: bool) -> None:
-        """Weights and metrics that the first steps have made."""
-        if not eager or self._calls <= 1:
-            self.names.look_again()
-        weights = [v for v in self.names.variables if self.options.wants(v.name, v.layer)]
-        if len(weights) + len(self.names.metrics) != self._watching:
-        if self._optimizers.learn(collector.optimizers):
-            self._follow_optimizers()
-            self._watching = len(weights) + len(self.names.metrics)
-            self._weights = weights
-            self._probe.watch(weights, self.names.metrics)
-
-    # ------------------------------------------------------------ after a call
 
     def _follow_optimizers(self) -> None:
         """Read the numbers of the optimizers that a step was seen to use."""
@@ -231,6 +219,18 @@ class Recorder(Recording):
         self._writer.declare(self._rows.follow([name for name, _ in self._scalars.others]))
         with tf.init_scope():
             self._rows.expect_scale(self._scalars.current_loss_scale())
+
+    def _look_again(self, eager: bool) -> None:
+        """Weights and metrics that the first steps have made."""
+        if not eager or self._calls <= 1:
+            self.names.look_again()
+        weights = [v for v in self.names.variables if self.options.wants(v.name, v.layer)]
+        if len(weights) + len(self.names.metrics) != self._watching:
+            self._watching = len(weights) + len(self.names.metrics)
+            self._weights = weights
+            self._probe.watch(weights, self.names.metrics)
+
+    # ------------------------------------------------------------ after a call
 
     def _latest_plan(self) -> Plan | None:
         plans = self._device.plans
