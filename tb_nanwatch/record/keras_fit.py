@@ -109,9 +109,9 @@ class NanWatch(keras.callbacks.Callback):
         names = Names()
         names.add_model(model)
         steps = int(getattr(model, "steps_per_execution", 1) or 1)
+        optimizers = labelled(model)
         logdir, options, trying = under_trial(self._logdir, self._options)
         if trying is not None:
-        optimizers = labelled(model)
             trying.begin(names, [model], [model.optimizer])
         return Recorder(
             logdir,
