@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from contextlib import nullcontext
 from typing import Any
 
 import keras
@@ -21,6 +22,7 @@ from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.optimizers import Optimizers, labelled, variables_of
 from tb_nanwatch.record.recorder import Recorder
+from tb_nanwatch.record.replay.groups import Staged
 from tb_nanwatch.record.replay.memory import Ways
 
 _watchers: weakref.WeakKeyDictionary[Any, weakref.ref[NanWatch]] = weakref.WeakKeyDictionary()
@@ -142,20 +144,26 @@ class NanWatch(keras.callbacks.Callback):
 
     def _around(self, function: Any, step: Any, recorder: Recorder, model: Any) -> Any:
         batches = _Batches(function, step, model)
-        if recorder.rewind is not None:
+        staged: Staged | None = None
+        if recorder.rewind is not None and (recorder.slots == 1 or batches.takes_any):
             recorder.rewind.ways = Ways(batches.again, batches.by_hand, batches.fresh, optimizer=model.optimizer)
+            if recorder.slots > 1:
+                staged = recorder.rewind.staged = Staged(recorder.slots, recorder.guard)
 
         def watched_function(iterator: Any) -> Any:
             try:
                 recorder.begin()
                 data = None
-                if recorder.rewind is not None and recorder.rewind.on and batches.can_be_kept(iterator):
+                if staged is not None:
+                    recorder.before_group()
+                elif recorder.rewind is not None and recorder.rewind.on and batches.can_be_kept(iterator):
                     data = next(iterator, None)
                 if data is not None:
                     recorder.before_call(data, ["x", "y", "sample_weight"])
                     logs = batches.again(data)
                 else:  # also at the end of the data: what Keras runs there counts an iteration of the optimizer
-                    logs = function(iterator)
+                    with nullcontext() if staged is None else staged.listening():
+                        logs = function(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):  # the end of an epoch
                 raise
             except BaseException as error:
@@ -207,15 +215,15 @@ class _Batches:
         self._function = function
         self._step = step
         self._model = model
-        self._takes_any = hasattr(model, "_make_function") or _version(keras.__version__) >= (3, 7)
-        self._takes_any &= isinstance(model, keras.Model)
+        self.takes_any = hasattr(model, "_make_function") or _version(keras.__version__) >= (3, 7)
+        self.takes_any &= isinstance(model, keras.Model)
 
     def can_be_kept(self, iterator: Any) -> bool:
         return isinstance(iterator, tf.data.Iterator)
 
     def again(self, data: Any) -> Any:
         """One batch through the compiled train function."""
-        if self._takes_any:
+        if self.takes_any:
             return self._function(iter((data,)))
         return self._function(iter(tf.data.Dataset.from_tensors(data)))
 
@@ -235,7 +243,7 @@ class _Batches:
             self._model.__dict__.pop("train_step", None)
             if kept[1] is not None:
                 object.__setattr__(self._model, "train_step", kept[1])
-        if self._takes_any:
+        if self.takes_any:
             return lambda data: function(iter((data,)))
         return lambda data: function(iter(tf.data.Dataset.from_tensors(data)))
 

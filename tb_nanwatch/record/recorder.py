@@ -71,7 +71,7 @@ class Recorder(Recording):
         self._calls = 0
         self._begun = False
         self._interrupt: KeyboardInterrupt | None = None  # the user's, until what the replay found is written
-        alone = slots == 1 and worker is None  # workers of a job would have to replay together
+        alone = worker is None  # workers of a job would have to replay together
         self.rewind = Rewind(self._say, options, state) if options.replay and alone else None
         self._capsules = Capsules(Path(logdir), entry_point, names, options.disk_megabytes << 20)
         self._device = DeviceSide(options, slots)
@@ -85,6 +85,11 @@ class Recorder(Recording):
         if unsupported:
             self.guard.disable(unsupported)
         _open.add(self)
+
+    @property
+    def slots(self) -> int:
+        """Steps that a call may run."""
+        return self._device.slots
 
     # ------------------------------------------------------------ around a step
 
@@ -134,6 +139,13 @@ class Recorder(Recording):
         if self.rewind is not None and self.running and os.getpid() == self._pid:
             with self._lock, self.guard.contained("keeping a batch"), paused():
                 self.rewind.before(self.first_step + self._calls, data, names)
+        self._calls += 1
+
+    def before_group(self) -> None:
+        """Keep what a replay of the coming call, of several steps, needs."""
+        if self.rewind is not None and self.running and os.getpid() == self._pid:
+            with self._lock, self.guard.contained("keeping the state"), paused():
+                self.rewind.before_group(lambda: self.first_step + int(self._device.clock.numpy()))
         self._calls += 1
 
     def after_call(self) -> None:

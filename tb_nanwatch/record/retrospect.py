@@ -46,7 +46,8 @@ class Retrospect:
     failed: str = ""  # why it looked at nothing more
     _left: int = 0  # steps to come
     _spent: float = 0.0
-    _looks: int = 0
+    _each: float = 0.0
+    _first: bool = True
     _seen: list[_Seen] = field(default_factory=list)
 
     def begin(self, steps: int) -> None:
@@ -59,7 +60,7 @@ class Retrospect:
         start = time.monotonic()
         self._left -= 1
         original = self.rows.gone(step)
-        too_slow = self._looks and self._spent / self._looks * (self._left + 1) > SECONDS - self._spent
+        too_slow = self._each * (self._left + 1) > SECONDS - self._spent
         if original is None or too_slow or self.failed or self.repeated is False:
             yield
             return
@@ -74,8 +75,12 @@ class Retrospect:
             self._look(step, original, scale)
         except Exception as error:  # the replay itself is worth more
             self.failed = f"{type(error).__name__}: {str(error)[:200]}"
-        self._looks += 1
-        self._spent += max(0.0, time.monotonic() - start - self.rows.usual_seconds)
+        took = max(0.0, time.monotonic() - start - self.rows.usual_seconds)
+        if self._first:  # it may have been traced anew
+            self._first = False
+            return
+        self._spent += took
+        self._each = took if self._each == 0 else min(self._each, took)  # others may use the machine, too
 
     def write(self, writer: RunWriter) -> None:
         """Queue what was seen, as long as the steps came out as they had."""

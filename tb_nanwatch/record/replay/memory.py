@@ -101,6 +101,10 @@ class Memory:
             new = set()
         return bool(new)
 
+    def is_over(self, data: int) -> bool:
+        """Whether so many bytes of batches are too much beside the state."""
+        return self._state_bytes + data > self.budget
+
     def forget(self) -> None:
         """Nothing can be replayed until the next call."""
         self.shadow, self.calls, self._data_bytes = None, [], 0

@@ -17,12 +17,14 @@ from tb_nanwatch.record.optimizers import first_values
 from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.replay import rerun
 from tb_nanwatch.record.replay.capsule import Capsules
-from tb_nanwatch.record.replay.memory import Call, Memory, Ways
+from tb_nanwatch.record.replay.groups import Staged
+from tb_nanwatch.record.replay.memory import EVERY, Call, Memory, Ways
 from tb_nanwatch.record.replay.state import Handles, RandomState
 from tb_nanwatch.record.replay.trials import Subject
 from tb_nanwatch.record.retrospect import Retrospect
 
 MOST: Final = 3  # incidents of a run that are replayed
+BATCH: Final = ["x", "y", "sample_weight"]  # names of the parts of a batch of Keras
 FIRST: Final = 16  # calls in which optimizers and models may still make variables
 
 # Kernels that keep a random state of their own: running them again would change what the run draws next.
@@ -61,6 +63,9 @@ class Rewind:
         self._calls = 0
         self._seconds = options.trial_seconds
         self.ways: Ways | None = None  # set by the entry point; without them nothing is kept
+        self.staged: Staged | None = None  # where a call runs several steps; set by the entry point
+        self._grouped = 0  # steps, at most, since the shadow
+        self._first = 0  # of them
         self._made: Any = None
 
     @property
@@ -107,6 +112,30 @@ class Rewind:
         randomness = RandomState.now() if self._eager else None
         self._memory.before(Call(step, data, names, randomness))
 
+    def before_group(self, step: Callable[[], int]) -> None:
+        """Take note of a call of several steps; step() is the number of its first."""
+        staged = self.staged
+        if staged is None or not self.on or self._investigated >= MOST:
+            return
+        self._calls += 1
+        if self._calls <= FIRST or self._calls % 16 == 0:
+            self._handles.add_variables(self._state())
+        if self._calls > 1 and not staged.found:  # it takes its batches elsewhere
+            self._memory.off = True
+            return
+        held = self._grouped * staged.first_bytes() if self._calls == 2 or self._grouped >= EVERY else 0
+        if self._memory.shadow is None or self._grouped >= EVERY or self._memory.is_over(held):
+            staged.clear()
+            self._memory.renew()
+            self._grouped, self._first = 0, step()
+        self._grouped += staged.steps
+
+    def _unstage(self) -> None:
+        """The calls of grouped steps, one by one."""
+        if self.staged is not None:
+            batches = self.staged.take()
+            self._memory.calls = [Call(self._first + n, data, BATCH) for n, data in enumerate(batches)]
+
     def investigate(
         self, incident: Incident, collector: Callable[[], Collector], subject: Subject, looking: Retrospect
     ) -> rerun.Outcome | None:
@@ -119,6 +148,7 @@ class Rewind:
             return None
         self._investigated += 1
         start = time.monotonic()
+        self._unstage()
         witness: Retrospect | None = looking
         if self._draws and ways.fresh is not None:
             self._made = self._made or ways.fresh()
@@ -128,6 +158,8 @@ class Rewind:
         outcome = rerun.investigate(
             self._memory, ways, incident.first_step, incident.origin, collector, self._under_xla, trials, witness
         )
+        if self.staged is not None:  # its batches are gone
+            self._memory.forget()
         outcome.extra["seconds"] = round(time.monotonic() - start, 3)
         return outcome
 
