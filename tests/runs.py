@@ -88,8 +88,15 @@ def write(
     infos = network() if infos is None else tuple(infos)
     norms = [info for info in infos if info.kind not in SCALAR_KINDS]
     scalars = [info for info in infos if info.kind in SCALAR_KINDS]
-    header = {"wall_time": START, "host": "host", "entry_point": "keras_fit", "versions": {"keras": "3"}, **header}
-    writer = RunWriter(logdir, RunHeader(writer_id="w0", **header))
+    header = {
+        "writer_id": "w0",
+        "wall_time": START,
+        "host": "host",
+        "entry_point": "keras_fit",
+        "versions": {"keras": "3"},
+        **header,
+    }
+    writer = RunWriter(logdir, RunHeader(**header))
     writer.declare(infos)
     numbers = np.array(steps, np.int64)
     if len(numbers):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from tb_nanwatch.diagnose import place, words
+from tb_nanwatch.diagnose import place, restarted, words
 from tb_nanwatch.diagnose.causes import Case, Cause
 from tb_nanwatch.diagnose.finite import loss_stayed_finite, was_finite
 from tb_nanwatch.diagnose.outcome import tried
@@ -73,7 +73,7 @@ def headline(case: Case) -> str:
     """One line: when, and in what first."""
     incident, origin = case.incident, case.incident.origin
     if case.op.known and origin.phase in OPERATED:
-        return f"{_event(incident)}: {_operated(case)}"
+        return f"{_event(case)}: {_operated(case)}"
     what = _what(origin)
     counts = words.bad_elements(origin.output)
     where = f"{what} ({counts})" if counts else what
@@ -83,8 +83,8 @@ def headline(case: Case) -> str:
     if origin.phase == "metric":
         return f"A metric went bad at step {step}, training did not: {where}"
     if origin.phase == "input":
-        return f"{_event(incident)}: the batch already held bad values in {where}"
-    return f"{_event(incident)}: first in {where}"
+        return f"{_event(case)}: the batch already held bad values in {where}"
+    return f"{_event(case)}: first in {where}"
 
 
 def tell(case: Case, causes: Sequence[Cause], remedies: Sequence[Mapping[str, Any]], first: bool) -> Iterator[str]:
@@ -105,7 +105,13 @@ def tell(case: Case, causes: Sequence[Cause], remedies: Sequence[Mapping[str, An
         yield " ".join(_before(case))
 
 
-def _event(incident: Incident) -> str:
+def _event(case: Case) -> str:
+    incident = case.incident
+    anew = restarted.finite_since(case.run, incident)
+    if anew is not None:
+        return (
+            f"Finite since it was started again at step {anew:,}; before that blew up at step {incident.first_step:,}"
+        )
     if incident.recovered and incident.last_step is not None:
         return f"Non-finite for a while at {words.span(incident.first_step, incident.last_step)}"
     return f"Blew up at step {incident.first_step:,}"
@@ -184,6 +190,11 @@ def _ending(case: Case) -> Iterator[str]:
     bad = words.count(incident.bad_steps, "bad step")
     if incident.recovered and incident.last_step is not None:
         yield f"It recovered: {bad}, the last one {incident.last_step:,}; after it values were finite again."
+    elif (last := restarted.cut_off(run, incident)) is not None:
+        yield f"It did not recover: values were still bad at step {last:,}, where that start of the run ended."
+        anew = restarted.finite_since(run, incident)
+        if anew is not None:
+            yield f"The run was started again at step {anew:,}; everything recorded since then was finite."
     elif incident.last_step is not None:
         yield f"It ended at step {incident.last_step:,} ({bad}) and too few finite steps followed to call it recovered."
     elif run.last_step > incident.first_step:

@@ -23,6 +23,8 @@ MANIFEST: Final = "manifest.json"
 BATCH: Final = "batch.npz"
 STATE: Final = "state.npz"
 MOST_PARTS: Final = 10_000
+MOST_DIMENSIONS: Final = 32
+MOST_SAMPLES: Final = 1 << 20  # all of a batch may be bad
 DEEPEST: Final = 24  # of structures inside structures
 
 #: How a part of a batch is kept. Ragged: the flat values, then the row splits; sparse: indices, values, dense shape.
@@ -199,9 +201,9 @@ def _texts(document: Any, key: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _ints(document: Any, key: str) -> tuple[int, ...]:
+def _ints(document: Any, key: str, most: int) -> tuple[int, ...]:
     found = _get(document, key, list, [])
-    if len(found) > 32 or not all(type(item) is int and 0 <= item < 1 << 62 for item in found):
+    if len(found) > most or not all(type(item) is int and 0 <= item < 1 << 62 for item in found):
         raise CorruptData(f"{MANIFEST}: {key!r} is no shape and no list of indices")
     return tuple(found)
 
@@ -222,14 +224,14 @@ def _part(document: Any, depth: int, count: Iterator[int]) -> Part:
         raise CorruptData(f"{MANIFEST}: a part of the batch of kind {kind!r} is malformed")
     name, dtype = _get(document, "name", str, ""), _get(document, "dtype", str, "")
     tensor = _get(document, "tensor", bool, True)
-    return Part(kind, name, items, keys, arrays, dtype, _ints(document, "shape"), tensor, value)
+    return Part(kind, name, items, keys, arrays, dtype, _ints(document, "shape", MOST_DIMENSIONS), tensor, value)
 
 
 def _kept(document: Any) -> Kept:
     return Kept(
         _get(document, "name", str),
         _get(document, "dtype", str),
-        _ints(document, "shape"),
+        _ints(document, "shape", MOST_DIMENSIONS),
         _get(document, "array", str),
         _get(document, "watched", bool, False),
     )
@@ -256,7 +258,7 @@ def _origin(document: Any) -> Origin:
         **{name: _get(document, name, str, "") for name in names},
         source=None if source is None else _source(source),
         replica=_get(document, "replica", int, -1),
-        samples=_ints(document, "samples"),
+        samples=_ints(document, "samples", MOST_SAMPLES),
         inputs=_all(document, "inputs", _operand),
         output=Counts(*(_get(output, name, int, 0) for name in ("nan", "pos_inf", "neg_inf", "size"))),
     )
@@ -272,7 +274,7 @@ def _operand(document: Any) -> OperandStats:
     return OperandStats(
         _get(document, "name", str, ""),
         _get(document, "dtype", str, ""),
-        _ints(document, "shape"),
+        _ints(document, "shape", MOST_DIMENSIONS),
         _number(document, "min"),
         _number(document, "max"),
         **counts,

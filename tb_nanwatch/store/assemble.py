@@ -53,7 +53,7 @@ def assemble(
         attempts=_attempts(writers, attempt_of, extents),
         pieces=tuple(pieces),
         infos=merged,
-        incidents=_incidents(writers, attempt_of),
+        incidents=_incidents(writers, attempt_of, extents),
         loader=Loader(blocks, middles),
         renew=renew,
     )
@@ -126,13 +126,22 @@ def _attempts(
     return tuple(attempts)
 
 
-def _incidents(writers: dict[Writer, list[FilePart]], attempt_of: dict[Writer, int]) -> tuple[Incident, ...]:
-    """By first step, ids unique. What several workers saw at the same step is told once, as the best informed says."""
+def _incidents(
+    writers: dict[Writer, list[FilePart]], attempt_of: dict[Writer, int], extents: dict[int, tuple[int, int]]
+) -> tuple[Incident, ...]:
+    """By first step, ids unique. What several workers saw at the same step is told once, as the best informed says.
+
+    One that lasted when its attempt ended, with another attempt after it, ends with it: what comes then is a new story.
+    """
+    newest_attempt = max(extents, default=0)
     found: dict[tuple[int, int], tuple[tuple[int, ...], Incident]] = {}
     for writer, mine in writers.items():
         newest = {incident.id: incident for part in mine for incident in part.incidents}
+        attempt = attempt_of[writer]
         for incident in newest.values():
-            key = (attempt_of[writer], incident.first_step)
+            if incident.last_step is None and attempt < newest_attempt and attempt in extents:
+                incident = replace(incident, last_step=extents[attempt][1])  # noqa: PLW2901
+            key = (attempt, incident.first_step)
             rank = _rank(incident)
             if key not in found or rank < found[key][0]:
                 found[key] = rank, incident

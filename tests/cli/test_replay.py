@@ -22,6 +22,15 @@ from tb_nanwatch.format.records import Counts, OperandStats, Origin, Source
 
 Capture = pytest.CaptureFixture[str]
 
+# ---------------------------------------------------------------- reading
+
+
+def test_every_sample_of_a_large_batch_may_be_bad(tmp_path: Path) -> None:
+    document = json.loads((write(tmp_path / "capsule") / layout.MANIFEST).read_text(encoding="utf-8"))
+    document["origin"]["samples"] = list(range(5000))
+    assert layout.parse(json.dumps(document)).origin.samples == tuple(range(5000))
+
+
 # ---------------------------------------------------------------- printing
 
 

@@ -35,7 +35,7 @@ def rows(steps: range | np.ndarray, codes: np.ndarray | None = None) -> Rows:
 
 
 def as_block(part: Rows) -> StepBlock:
-    return StepBlock(**vars(part))
+    return StepBlock(**{name: value for name, value in vars(part).items() if name != "again"})
 
 
 def only(catalog: Catalog) -> Run:
