@@ -51,7 +51,6 @@ class _Seen:
     """A step. values float64[m + k], norms and then losses; codes uint16[m], None where they are those of the norms."""
 
     step: int
-    limits: Limits
     values: Any
     codes: Any
 
@@ -60,7 +59,7 @@ class Lookout:
     """Follows a run step by step until it has given its one warning."""
 
     def __init__(self) -> None:
-        self._seen: deque[_Seen] | None = deque(maxlen=WINDOW)
+        self._seen: dict[Limits, deque[_Seen]] | None = {}  # networks that train in turn have rows of their own
         self._last = -EVERY  # step of the last close look
 
     def forget(self) -> None:
@@ -76,47 +75,54 @@ class Lookout:
         if self._seen is None:
             return None
         values = np.abs(np.append(norms, losses))
-        self._seen.append(_Seen(step, limits, values, codes))
+        if limits not in self._seen:  # a new trace of the step: older ones may never run again
+            self._seen = {k: rows for k, rows in self._seen.items() if rows[-1].step > step - WINDOW}
+            self._seen[limits] = deque(maxlen=WINDOW)
+        seen = self._seen[limits]
+        seen.append(_Seen(step, values, codes))
         near = values >= limits.near
         since = step - self._last
         if since < HURRIED or not near.any():
             return None
-        rows = self._rising(np.flatnonzero(near), since >= EVERY)
+        rows = _rising(seen, limits, np.flatnonzero(near), since >= EVERY)
         if not len(rows):
             return None
         self._last = step
-        found = self._look(step, limits, rows)
+        found = _look(seen, limits, rows)
         if found is None:
             return None
         self._seen = None
         return _sentence(limits.infos[rows[found.row]], found)
 
-    def _rising(self, rows: Any, whole: bool) -> Any:
-        """Of the rows, those that rose above earlier steps; unless `whole` none if none may be at its limit soon."""
-        assert self._seen is not None
-        limits, now = self._seen[-1].limits, self._seen[-1].values[rows]
-        lags = [self._seen[-1 - lag] for lag in (*LAGS, len(self._seen) - 1) if lag < len(self._seen)]
-        earlier = np.stack([seen.values[rows] for seen in lags if seen.limits is limits])
-        earlier = np.where(np.isfinite(earlier), earlier, np.nan)
-        rising = (now >= RISEN * np.fmin.reduce(earlier)) & (RISEN * now >= np.fmax.reduce(earlier))
-        if whole or not rising.any():
-            return rows[rising]
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            left = np.log2(limits.largest[rows]) - np.log2(now)
-            soon = left * PACE < (np.log2(now) - np.log2(earlier[0])) * SOON
-        return rows[rising] if (rising & soon).any() else rows[:0]
 
-    def _look(self, step: int, limits: Limits, rows: Any) -> Forecast | None:
-        assert self._seen is not None
-        seen = [s for s in self._seen if s.limits is limits and s.step > step - WINDOW]
-        values = np.minimum(np.stack([s.values[rows] for s in seen]), LARGEST_STORED)
-        norms = rows < limits.norms
-        values[:, norms] = magnitude.decode(magnitude.encode(np.stack([s.values[rows[norms]] for s in seen])))
-        for number, s in enumerate(seen):  # as a reader of the file has them
-            if s.codes is not None:
-                values[number, norms] = magnitude.decode(s.codes[rows[norms]])
-        steps = np.array([s.step for s in seen], np.int64)
-        return soonest(steps, values.T, limits.largest[rows], lambda row: float(limits.peaks[rows[row]]))
+def _rising(seen: deque[_Seen], limits: Limits, rows: Any, whole: bool) -> Any:
+    """Of the rows, those that rose above earlier steps; unless `whole` none if none may be at its limit soon."""
+    lags = [lag for lag in (*LAGS, len(seen) - 1) if 0 < lag < len(seen)]
+    if not lags:
+        return rows[:0]
+    now = seen[-1].values[rows]
+    earlier = np.stack([seen[-1 - lag].values[rows] for lag in lags])
+    earlier = np.where(np.isfinite(earlier), earlier, np.nan)
+    rising = (now >= RISEN * np.fmin.reduce(earlier)) & (RISEN * now >= np.fmax.reduce(earlier))
+    if whole or not rising.any():
+        return rows[rising]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        left = np.log2(limits.largest[rows]) - np.log2(now)
+        soon = left * PACE < (np.log2(now) - np.log2(earlier[0])) * SOON
+    return rows[rising] if (rising & soon).any() else rows[:0]
+
+
+def _look(seen: deque[_Seen], limits: Limits, rows: Any) -> Forecast | None:
+    recent = [s for s in seen if s.step > seen[-1].step - WINDOW]
+    values = np.stack([s.values[rows] for s in recent])
+    values[np.isfinite(values) & (values > LARGEST_STORED)] = LARGEST_STORED
+    norms = rows < limits.norms
+    values[:, norms] = magnitude.decode(magnitude.encode(np.stack([s.values[rows[norms]] for s in recent])))
+    for number, s in enumerate(recent):  # as a reader of the file has them
+        if s.codes is not None:
+            values[number, norms] = magnitude.decode(s.codes[rows[norms]])
+    steps = np.array([s.step for s in recent], np.int64)
+    return soonest(steps, values.T, limits.largest[rows], lambda row: float(limits.peaks[rows[row]]))
 
 
 def _sentence(info: TensorInfo, found: Forecast) -> str:
