@@ -18,7 +18,7 @@ def clip_gradients(patient: Patient) -> Advice:
     bound, known = _bound(patient)
     if patient.value is not None:
         bound, known = number(patient.value), False
-    known_as = f" Before the incident it was typically {bound}." if known else ""
+    known_as = f" While the run was well it was typically {bound}." if known else ""
     if patient.setting == "clipvalue":
         return _by_value(patient, bound)
     why = f"A bound on the global gradient norm stops one large gradient from throwing the weights.{known_as}"
