@@ -1,9 +1,10 @@
 """A learning rate so low that nothing moves: gradients ask for a change, and all steps together hardly make one.
 
 AWS calls an update below 1e-8 of the weights too small, MindInsight one below 1e-4, UMLAUT a learning rate below 1e-7;
-fine-tuning and warmup do with less than 1e-5 on purpose. Here all the updates of the run, added up, are less than
-a ten thousandth of every matrix (fine-tuning with Adam at 1e-6 makes four times that in 300 steps), while a gradient
-is more than a thousandth of its matrix (training that has converged asks for less), the learning rate is not on its way up, and the loss is where it was.
+fine-tuning and warmup do with less than 1e-5 on purpose. Here all the updates of the run, added up, are less than a ten
+thousandth of every matrix (fine-tuning with Adam at 1e-6 makes four times that in 300 steps), while a gradient is
+more than a thousandth of its matrix (training that has converged asks for less), the learning rate is not on its way
+up, and the loss is where it was.
 """
 
 from __future__ import annotations
