@@ -20,7 +20,9 @@ def told(capsys: Capture, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("entry_point", "option"), [("keras_fit", "--model"), ("watch", "--step"), ("hook", "")])
+@pytest.mark.parametrize(
+    ("entry_point", "option"), [("keras_fit", "--model"), ("watch", "--step"), ("hook", "--step"), ("", "")]
+)
 @pytest.mark.parametrize("style", ["text", "markdown", "html"])
 def test_path_and_command(
     style: str, entry_point: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture

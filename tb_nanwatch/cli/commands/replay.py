@@ -3,7 +3,8 @@
 With --step or --model it runs that step again with your code as it is now, from the same state and on the same batch,
 and says whether an edit holds. MODULE is imported from the current folder; FUNCTION is called without arguments. For
 --model it returns a compiled Keras model, for --step a pair (step, variables): the function that trains on one batch,
-and the model, the variables, or a list of models, optimizers and variables. Only then TensorFlow is needed.
+and the model, the variables, or a list of models, optimizers and variables; for the step of a TF1 graph, which it
+builds, a pair (loss, grads_and_vars). Only then TensorFlow is needed.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tb_nanwatch.diagnose import PostMortem, words
 
 #: What the function returns that `nanwatch replay` is told of, by the run's entry point.
-OPTIONS = {"keras_fit": "--model", "watch": "--step"}
+OPTIONS = {"keras_fit": "--model", "watch": "--step", "hook": "--step", "watch_session": "--step"}
 TARGET = "MODULE:FUNCTION"
 
 

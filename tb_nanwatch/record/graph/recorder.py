@@ -25,8 +25,10 @@ from tb_nanwatch.record.graph.memory import Fed, Memory
 from tb_nanwatch.record.graph.probe import GraphProbe, GraphWeights, Reads
 from tb_nanwatch.record.graph.watched import Layout, WatchedGraph, arrays_of, feeds_of
 from tb_nanwatch.record.guard import Guard
+from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.recording import Recording
+from tb_nanwatch.record.replay.capsule import Capsules
 
 MOST_REPLAYED: Final = 3  # incidents of a run
 
@@ -57,6 +59,7 @@ class GraphRecorder(Recording):
         self._plans: dict[Layout, Plan] = {}
         self.memory: Memory | None = None
         self._replayed = 0
+        self._capsules = Capsules(Path(logdir), entry_point, Names(), options.disk_megabytes << 20)
         self._tensors.layer_order.update({layer: number for number, layer in enumerate(graph.layers)})
         self._start(self._probe, {v.name: c[0] > 0 for v, c in zip(graph.weights, counts, strict=True) if c.any()})
         if options.replay:
@@ -107,7 +110,19 @@ class GraphRecorder(Recording):
             self._graph.layers,
             self.options.trial_seconds,
         )
-        return self._incidents.improve(incident.id, outcome.origin, outcome.as_json())
+        folder = ""
+        if outcome.fed is not None:
+            with self.guard.contained("writing a capsule"):
+                folder = self._keep(incident, outcome, outcome.fed.feeds)
+        return self._incidents.improve(incident.id, outcome.origin, outcome.as_json(), folder)
+
+    def _keep(self, incident: Incident, outcome: replay.Replayed, feeds: Mapping[str, Any]) -> str:
+        try:
+            weights = {v.variable.name.removesuffix(":0") for v in self._graph.weights}
+            return self._capsules.write_graph(incident, outcome, feeds, outcome.variables, weights)
+        except OSError as error:  # what else is recorded may still fit
+            self._say("no_capsule", f"the capsule of step {incident.first_step:,} cannot be written: {error}")
+            return ""
 
     def _plan(self, layout: Layout) -> Plan:
         if layout not in self._plans:

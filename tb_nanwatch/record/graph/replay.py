@@ -11,7 +11,7 @@ from __future__ import annotations
 import linecache
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -105,6 +105,14 @@ class Seen:
         return False
 
 
+@dataclass(frozen=True)
+class Replayed(Outcome):
+    """An Outcome with what the failing step was fed, None if it did not run, and the variables before it by name."""
+
+    fed: Fed | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
 def investigate(
     graph: Any,
     memory: Memory,
@@ -114,14 +122,14 @@ def investigate(
     gradients: Sequence[Any],
     layers: Sequence[str],
     seconds: float = 60,
-) -> Outcome:
+) -> Replayed:
     """Replay the steps up to `step` in a session of its own; `coarse` is the origin that the recorder saw.
 
     Then remedies are tried for `seconds`.
     """
     steps = memory.until(step)
     if not steps or memory.variables is None:
-        return Outcome(None, {"replay": "not possible", "why": "the state before this step was not kept"})
+        return Replayed(None, {"replay": "not possible", "why": "the state before this step was not kept"})
     start = time.monotonic()
     tf1 = tf.compat.v1
     with tf1.Session(graph=graph, config=tf1.ConfigProto(device_count={"GPU": 0})) as session:
@@ -129,8 +137,9 @@ def investigate(
             trials.load(session, graph, memory.variables)
             for fed in steps[:-1]:
                 session.run(fed.fetches, trials.feeds(graph, fed))
-            seen = _look(session, graph, steps[-1], losses, gradients)
-            outcome = _told(seen, coarse, layers)
+            values = session.run(trials.variables(graph))
+            seen = look(session, graph, steps[-1], losses, gradients)
+            outcome = told(seen, coarse, layers)
             if seconds:
                 bench = trials.Bench(
                     session, graph, memory.variables, steps, losses, gradients, time.monotonic() + seconds
@@ -138,9 +147,9 @@ def investigate(
                 outcome.extra["trials"] = _tried(bench, seen, outcome, coarse)
         except tf.errors.OpError as error:
             why = f"the step cannot run in a session of its own: {str(error).splitlines()[0][:300]}"
-            return Outcome(None, {"replay": "not possible", "why": why})
+            return Replayed(None, {"replay": "not possible", "why": why})
     outcome.extra.update(replayed_steps=len(steps), seconds=round(time.monotonic() - start, 3))
-    return outcome
+    return Replayed(outcome.origin, outcome.extra, fed=steps[-1], variables=values)
 
 
 def _tried(bench: trials.Bench, seen: Seen, outcome: Outcome, coarse: Origin) -> list[dict[str, Any]]:
@@ -162,7 +171,8 @@ def guard_of(op_type: str) -> tuple[int, Any, str, str] | None:
     return guards.guard_of(op_type)
 
 
-def _look(session: Any, graph: Any, fed: Fed, losses: Sequence[Any], gradients: Sequence[Any]) -> Seen:
+def look(session: Any, graph: Any, fed: Fed, losses: Sequence[Any], gradients: Sequence[Any]) -> Seen:
+    """Every floating tensor behind losses and gradients that can be fetched, at once. Raises OpError."""
     forward = walk.executed([t.op for t in losses], fed.feeds)
     ran = forward | walk.executed([t.op for t in gradients], fed.feeds)
     ops = sorted(ran, key=lambda op: op._id)
@@ -180,7 +190,8 @@ def _look(session: Any, graph: Any, fed: Fed, losses: Sequence[Any], gradients: 
     return Seen(values | floats, ops, forward, sinks, fed.feeds)
 
 
-def _told(seen: Seen, coarse: Origin, layers: Sequence[str]) -> Outcome:
+def told(seen: Seen, coarse: Origin, layers: Sequence[str]) -> Outcome:
+    """What the values of a step say about the incident whose origin so far is `coarse`."""
     fed = {t.name: t for op in seen.ops for t in op.inputs if t.name in seen.feeds and any(seen.bad(t))}
     if seen.reaches(list(fed.values())):
         tensor = next(iter(fed.values()))
@@ -222,6 +233,8 @@ def _found(seen: Seen, op: Any, reached: set[str], layers: Sequence[str]) -> Out
         extra["forward_op"] = forward.type
     if brought_back and seen.is_thrown_away(op):
         extra["through_where"] = True
+    lines = _lines(forward)
+    extra["stack"] = [asdict(line) for line in lines]
     outputs = [np.asarray(seen.values[t.name], np.float64) for t in op.outputs if t.name in seen.values]
     size = next((len(v) for v in map(np.asarray, seen.feeds.values()) if v.ndim), 0)
     origin = Origin(
@@ -231,7 +244,7 @@ def _found(seen: Seen, op: Any, reached: set[str], layers: Sequence[str]) -> Out
         tensor_kind="gradient" if backward else "activation" if phase == "forward" else "loss",
         op_type=op.type,
         op_name=op.name,
-        source=_line(forward),
+        source=next(iter(lines), None),
         samples=_rows(outputs[0], size) if outputs else (),
         precision="op",
         inputs=tuple(_operand(seen, t) for t in op.inputs),
@@ -248,17 +261,13 @@ def _forward_of(seen: Seen, op: Any) -> Any:
     return next((t.op for t in op.inputs if t.op in seen.forward and t.op.inputs), op)
 
 
-def _line(op: Any) -> Source | None:
-    """The innermost line of the user's own code that made an op."""
-    for frame in reversed(list(op.traceback or ())):
-        if source.is_users(frame.filename):
-            return Source(
-                frame.filename,
-                frame.lineno or 0,
-                frame.name,
-                linecache.getline(frame.filename, frame.lineno or 0).strip(),
-            )
-    return None
+def _lines(op: Any, most: int = 8) -> list[Source]:
+    """The lines of the user's own code that made an op, innermost first."""
+    frames = [f for f in reversed(list(op.traceback or ())) if source.is_users(f.filename)]
+    return [
+        Source(f.filename, f.lineno or 0, f.name, linecache.getline(f.filename, f.lineno or 0).strip())
+        for f in frames[:most]
+    ]
 
 
 def _operand(seen: Seen, tensor: Any) -> OperandStats:

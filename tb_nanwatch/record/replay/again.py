@@ -26,6 +26,7 @@ from tb_nanwatch.errors import CorruptData, NanWatchError, UsageError
 from tb_nanwatch.format.capsule import Kept, Opened
 from tb_nanwatch.format.records import Origin
 from tb_nanwatch.record.collect import Collector
+from tb_nanwatch.record.graph import again as graph_again
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names, handle_of, is_layer
 from tb_nanwatch.record.optimizers import variables_of
@@ -34,26 +35,9 @@ from tb_nanwatch.record.replay import batch, observe, rerun, source
 from tb_nanwatch.record.replay.capsule import label
 from tb_nanwatch.record.replay.memory import Call, Ways
 from tb_nanwatch.record.replay.state import Handles, RandomState, State
+from tb_nanwatch.record.replay.verdict import Verdict
 
 STEP, MODEL = "step", "model"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What became of the step. outcome: finite or nonfinite; how: "op by op", or "compiled" where only that fails.
-
-    loss: None where nobody knows it. put_in: how many variables came from the capsule; missing: names of the capsule's
-    that the program lacks; unset: names of the program's that the capsule lacks.
-    """
-
-    outcome: str
-    loss: float | None
-    how: str = "op by op"
-    origin: Origin | None = None
-    why: str = ""
-    put_in: int = 0
-    missing: tuple[str, ...] = ()
-    unset: tuple[str, ...] = ()
 
 
 @dataclass
@@ -74,6 +58,10 @@ def run(opened: Opened, kind: str, target: str) -> Verdict:
     used, CorruptData for a damaged capsule. What the user's code prints goes to stderr.
     """
     with contextlib.redirect_stdout(sys.stderr):
+        if opened.capsule.entry_point in graph_again.ENTRY_POINTS:
+            if kind != STEP:
+                raise UsageError("this capsule is of a graph: name the function that builds it with --step")
+            return graph_again.run(opened, lambda: _called(target), target)
         arguments, names = _arguments(opened)
         made = _called(target)
         program = _keras(made, arguments) if kind == MODEL else _step(made, target)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from tb_nanwatch.record.replay.rerun import Outcome
 from tb_nanwatch.record.replay.state import Handles, RandomState, State
 
 SHARE: Final = 2  # capsules take up to 1/SHARE of the run's disk
+Variables = list[tuple[layout.Kept, NDArray[Any]]]
 CONTEXT: Final = 4  # lines on each side of the origin's; half as many for its callers
 
 
@@ -45,20 +46,57 @@ class Capsules:
         """
         assert outcome.failing is not None
         assert outcome.before is not None
+        apart = Apart()
+        batch = self._batch(apart, outcome.failing)
+        variables, missing = _variables(outcome.before, handles, self._names)
+        left_out = ["the state of random kernels that keep their own"] if draws else []
+        random = _random(outcome.before.randomness)
+        return self._put(incident, outcome, (batch, apart), variables, left_out + missing, random, under_xla)
+
+    def write_graph(
+        self,
+        incident: Incident,
+        outcome: Outcome,
+        feeds: Mapping[str, Any],
+        values: Mapping[str, Any],
+        watched: Collection[str],
+    ) -> str:
+        """The same for a step of a graph: what it was fed, by tensor, and the variables before it, by name."""
+        apart = Apart()
+        batch = apart.part(dict(feeds))
+        variables: Variables = []
+        missing = ["random states, which lie in the session's kernels"]
+        for number, (name, value) in enumerate(values.items()):
+            array, plain = np.asarray(value), name.removesuffix(":0")
+            try:
+                bits = arrays.to_bits(array)
+            except TypeError:
+                missing.append(f"the variable {plain}, of {array.dtype.name}")
+                continue
+            variables.append((layout.Kept(plain, array.dtype.name, array.shape, f"v{number}", plain in watched), bits))
+        variables.sort(key=lambda item: not item[0].watched)
+        return self._put(incident, outcome, (batch, apart), variables, missing, {}, under_xla=False)
+
+    def _put(
+        self,
+        incident: Incident,
+        outcome: Outcome,
+        batch_and_arrays: tuple[layout.Part, Apart],
+        variables: Variables,
+        left_out: list[str],
+        random: dict[str, Any],
+        under_xla: bool,
+    ) -> str:
         root = self._logdir / metadata.CAPSULE_FOLDER
         root.mkdir(parents=True, exist_ok=True)
         room = self._budget - metadata.capsule_bytes(self._logdir)
-        left_out = ["the state of random kernels that keep their own"] if draws else []
-
-        apart = Apart()
-        batch = self._batch(apart, outcome.failing)
-        left_out += apart.left_out
+        batch, apart = batch_and_arrays
+        left_out = left_out + apart.left_out
         if apart.nbytes > room:
             left_out.append(f"the batch: its {_megabytes(apart.nbytes)} are more than capsules may take")
             batch, apart = layout.Part("left_out", value="batch too large"), Apart()
-        variables, missing = _variables(outcome.before, handles, self._names)
         kept, too_large = _fitting(variables, room - apart.nbytes)
-        left_out += missing + too_large
+        left_out += too_large
 
         capsule = layout.Capsule(
             step=incident.first_step,
@@ -74,7 +112,7 @@ class Capsules:
             source=tuple(_excerpts(outcome.extra.get("stack", ()))),
             state=tuple(about for about, _ in kept),
             state_bytes=sum(value.nbytes for _, value in kept),
-            random=_random(outcome.before.randomness),
+            random=random,
             left_out=tuple(left_out),
         )
         beside = root / f".step_{incident.first_step}.{os.getpid()}"
@@ -107,9 +145,6 @@ def _rename(beside: Path, root: Path, name: str) -> str:
             beside.rename(root / numbered)
             return numbered
     raise FileExistsError(f"{root / name} and many like it exist")
-
-
-Variables = list[tuple[layout.Kept, NDArray[Any]]]
 
 
 def _variables(state: State, handles: Handles, names: Names) -> tuple[Variables, list[str]]:
