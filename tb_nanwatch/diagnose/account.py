@@ -16,6 +16,7 @@ SPREAD_NAMED: Final = 4  # tensors named per step
 SPREAD_STEPS: Final = 3  # steps told one by one
 WORTH_TELLING: Final = 0.3  # confidence of a further cause
 OTHERS_TOLD: Final = 2
+TREND_STEPS: Final = 3  # before an incident, of which the absence of growth can be told
 OPERATED: Final = ("forward", "loss", "backward", "update", "metric")  # phases in which an operation made the value
 
 #: The stretch of a step that each phase stands for.
@@ -226,7 +227,7 @@ def _before(case: Case) -> Iterator[str]:
     ]
     if risen:
         yield f"Up to then {words.listing(risen)}."
-    if not case.trends and incident.first_step > case.run.first_step:
+    if not case.trends and incident.first_step - case.run.first_step >= TREND_STEPS:
         yield "Neither loss nor gradients nor weights had grown tenfold in the steps before it."
 
 
