@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 LENGTHS: Final = (128, 96, 64, 48, 32, 24, 16, 12, 8, 7, 6, 5)  # of the stretches tried, in measured steps
 WINDOW: Final = LENGTHS[0]
 FEWEST_POINTS: Final = LENGTHS[-1]
-FEWEST_OCTAVES: Final = 3.0
-EVIDENCE: Final = 40.0  # octaves times points: five points must rise by 8 octaves, thirteen by 3
+FEWEST_OCTAVES: Final = 4.0
+EVIDENCE: Final = 40.0  # octaves times points: five points must rise by 8 octaves, ten by 4
 STRAIGHT: Final = 0.95  # share of the variance that the line explains
 STRAIGHTER: Final = 0.99  # for this it may be up to half as long
 HIGHER: Final = 2.0  # octaves above all that came before: the gradient of a hard sample after easy ones is not

@@ -2,7 +2,7 @@
 
 No peer foretells an overflow (TransformerEngine shows a dynamic range, nobody draws the line on); TheDeepChecker warns
 of a doubling within five steps and of weights beyond 1e8, whatever comes of it. What is steady, near and worth a
-warning is in `stats.doubling` and `stats.overflow`, which the recorder shares: at least 3 octaves on a straight line of
+warning is in `stats.doubling` and `stats.overflow`, which the recorder shares: at least 4 octaves on a straight line of
 logarithms, a third of the way to the dtype's maximum, and no further ahead than twice the stretch that was seen.
 """
 

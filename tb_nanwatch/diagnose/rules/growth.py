@@ -2,7 +2,7 @@
 
 TheDeepChecker blames weights that double within five steps and weights of 1e8, AutoTrainer a loss of 1e3. Either alone
 would blame healthy runs, whose biases start at zero and whose losses may have any scale: so the growth must be steady
-(`stats.doubling`: a straight line of logarithms over at least 3 octaves, still going on), be a thousand times the run's
+(`stats.doubling`: a straight line of logarithms over at least 4 octaves, still going on), be a thousand times the run's
 own beginning, and a loss must also be beyond 1e3. Where the overflow can be foreseen, the forecast says all this.
 """
 
