@@ -52,6 +52,12 @@ def _above_minus_one(small: Any, x: Any) -> tuple[Any, ...]:
     return (tf.maximum(x, small - 1),)
 
 
+def _fractional(small: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    """The base of a fractional or negative power kept above 0; a whole one takes any."""
+    whole = tf.logical_and(tf.equal(y, tf.round(y)), y > 0)
+    return tf.where(whole, x + tf.zeros_like(y), tf.maximum(x, small) + tf.zeros_like(y)), y
+
+
 def _skip_zero(small: Any, x: Any, y: Any) -> tuple[Any, ...]:
     """0/1 in the place of x/0; a divisor of at least `small` in the place of a smaller one."""
     tiny = tf.cast(1e-4 if x.dtype == tf.float16 else 1e-30, x.dtype)
@@ -77,8 +83,12 @@ def _between(_: Any, x: Any) -> tuple[Any, ...]:
     return (tf.clip_by_value(x, -most, most),)
 
 
-def _mask(_: Any, *inputs: Any) -> tuple[Any, ...]:
-    return tuple(tf.maximum(x, tf.cast(-1e4 if x.dtype == tf.float16 else -1e9, x.dtype)) for x in inputs)
+def _finite_mask(_: Any, x: Any) -> tuple[Any, ...]:
+    return (tf.maximum(x, tf.cast(-1e4 if x.dtype == tf.float16 else -1e9, x.dtype)),)
+
+
+def _finite_masks(_: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    return *_finite_mask(_, x), *_finite_mask(_, y)
 
 
 def _not_both_zero(_: Any, y: Any, x: Any) -> tuple[Any, ...]:
@@ -86,8 +96,8 @@ def _not_both_zero(_: Any, y: Any, x: Any) -> tuple[Any, ...]:
     return tf.where(nowhere, tf.zeros_like(y), y), tf.where(nowhere, tf.ones_like(x), x)
 
 
-def _same(_: Any, *inputs: Any) -> tuple[Any, ...]:
-    return inputs
+def _same(_: Any, x: Any) -> tuple[Any, ...]:
+    return (x,)
 
 
 _EDGE: Final = (CLIP, WHERE)
@@ -104,7 +114,7 @@ GUARDS: Final[dict[str, Guard]] = {
     "Inv": Guard("math", "inv", "1/x with x kept {small:g} away from 0", (DIVISION,), _away, 1e-7),
     "Sqrt": Guard("math", "sqrt", "sqrt(max(x, {small:g}))", _ROOT, _floor, 1e-12),
     "Rsqrt": Guard("math", "rsqrt", "rsqrt(max(x, {small:g}))", _ROOT, _floor, 1e-12),
-    "Pow": Guard("math", "_pow", "pow(max(x, {small:g}), y)", _ROOT, lambda s, x, y: (tf.maximum(x, s), y), 1e-7),
+    "Pow": Guard("math", "_pow", "pow(max(x, {small:g}), y)", _ROOT, _fractional, 1e-7),
     "Exp": Guard("math", "exp", "exp(min(x, 80))", (CLIP,), _below),
     "Expm1": Guard("math", "expm1", "expm1(min(x, 80))", (CLIP,), _below),
     "Cosh": Guard("math", "cosh", "cosh of an argument within 80", (CLIP,), _between),
@@ -117,13 +127,13 @@ GUARDS: Final[dict[str, Guard]] = {
     "Lgamma": Guard("math", "lgamma", "lgamma(max(x, {small:g}))", _EDGE, _floor, 1e-6),
     "Digamma": Guard("math", "digamma", "digamma(max(x, {small:g}))", _EDGE, _floor, 1e-6),
     "Atan2": Guard("math", "atan2", "the angle 0 where both arguments are 0", (WHERE, DIVISION), _not_both_zero),
-    "Softmax": Guard("nn", "softmax", "a mask of -1e9 in the place of -inf", (WHERE,), _mask),
-    "LogSoftmax": Guard("nn", "log_softmax", "a mask of -1e9 in the place of -inf", (WHERE,), _mask),
+    "Softmax": Guard("nn", "softmax", "a mask of -1e9 in the place of -inf", (WHERE,), _finite_mask),
+    "LogSoftmax": Guard("nn", "log_softmax", "a mask of -1e9 in the place of -inf", (WHERE,), _finite_mask),
     "Mean": Guard("math", "mean", "0 as the mean of nothing", (DIVISION, WHERE), _same, empty=True),
     "Max": Guard("math", "_max", "0 as the largest of nothing", (DIVISION, WHERE), _same, empty=True),
     "Min": Guard("math", "_min", "0 as the smallest of nothing", (DIVISION, WHERE), _same, empty=True),
-    "Mul": Guard("math", "mul", "a mask of -1e9 in the place of -inf", (WHERE,), _mask),
-    "Sub": Guard("math", "sub", "a mask of -1e9 in the place of -inf", (WHERE,), _mask),
+    "Mul": Guard("math", "mul", "a mask of -1e9 in the place of -inf", (WHERE,), _finite_masks),
+    "Sub": Guard("math", "sub", "a mask of -1e9 in the place of -inf", (WHERE,), _finite_masks),
 }  # fmt: skip
 _LIBRARIES: Final = ("tensorflow", "keras", "tf_keras")
 _ONLY_AS_ORIGIN: Final = ("Mul", "Sub")  # masks: they are no danger of their own
@@ -168,12 +178,13 @@ def installed(op_type: str, origin: Origin, switches: Switches) -> Iterator[None
 
 
 def _guarded(original: Any, guard: Guard, own: bool, origin: Origin, switches: Switches) -> Any:
-    count = 1 if guard.empty else guard.change.__code__.co_argcount - 1 or 2
+    count = guard.change.__code__.co_argcount - 1
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
         if len(args) < count or not _at(origin):
             return original(*args, **kwargs)
-        tensors = [tf.convert_to_tensor(a) for a in args[:count]]
+        kind = next((a.dtype for a in args[:count] if tf.is_tensor(a)), None)  # numbers take that of the tensor
+        tensors = [a if tf.is_tensor(a) else tf.convert_to_tensor(a, kind) for a in args[:count]]
         if not tensors[0].dtype.is_floating:
             return original(*args, **kwargs)
         on = switches.guard if own else tf.logical_and(switches.guard, switches.wide)

@@ -224,7 +224,10 @@ def _tried(bench: Bench, remedy: Remedy | None) -> Iterator[dict[str, Any]]:
         try:
             ran, control = bench.run(remedy)
         except Exception as error:  # it cannot be applied here, which says nothing about the remedy
-            note = f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            note = (
+                f"{type(error).__name__}: {lines[-1][:200] if lines else ''}"  # the last: "in user code:" says nothing
+            )
             yield _entry(remedy, "inconclusive", Ran(False, 0), "not_run", note)
             return
         if control.finite:
