@@ -96,7 +96,8 @@ def investigate(
                 before.put_back()
             with distribution.as_replica(coarse.replica):
                 seen = observe.run(ways, failing, collector())
-            outcome = told(seen, coarse, under_xla, len(calls))
+            drawn = looking is None
+            outcome = told(seen, coarse, under_xla, len(calls), _why(drawn, looking and looking.repeated, under_xla))
             if wanted is not None:
                 xla_only = outcome.extra["replay"] == "reproduced under XLA only"
                 deadline = time.monotonic() + wanted.seconds
@@ -148,8 +149,27 @@ def _muted() -> Any:
         yield
 
 
-def told(seen: Observation, coarse: Origin, under_xla: bool, steps: int) -> Outcome:
-    """What an observed step says about the incident whose origin so far is `coarse`; `steps` were run for it."""
+def _why(drawn: bool, repeated: bool | None, under_xla: bool) -> str:
+    """Why a step may be finite op by op that was not finite in training.
+
+    drawn: it draws from kernels that keep their own random state; repeated: its loss came out as it had when it ran
+    again as it was compiled, None where nobody looked.
+    """
+    if drawn:
+        return ": it draws random numbers from a state inside TensorFlow's kernels, which cannot be put back"
+    if repeated is False:
+        return ": its steps do not repeat, so something random or outside of TensorFlow has a part in it"
+    if repeated:
+        alone = ", and so were its ops under XLA, each alone" if under_xla else ""
+        return f"{alone}; as it was compiled it fails again: only kernels of the compiled step make the bad value"
+    return ": it draws random numbers anew, or only a compiled kernel fails"
+
+
+def told(seen: Observation, coarse: Origin, under_xla: bool, steps: int, why: str = "") -> Outcome:
+    """What an observed step says about the incident whose origin so far is `coarse`; `steps` were run for it.
+
+    why: what to add where nothing bad was seen.
+    """
     extra: dict[str, Any] = {"replay": "reproduced", "replayed_steps": steps}
     batch = [(s.name, s.tensor) for s in seen.collector.seen if s.kind == "input"]
     found = origin.find(seen, [t for _, t in batch])
@@ -165,12 +185,7 @@ def told(seen: Observation, coarse: Origin, under_xla: bool, steps: int) -> Outc
         found = compiled.find(seen)
         extra["replay"] = "reproduced under XLA only"
     if found is None:
-        why = "the step was finite when it ran op by op"
-        why += (
-            ": it draws random numbers anew, or only a compiled kernel fails"
-            if not under_xla
-            else ", and so were its ops under XLA"
-        )
+        why = f"the step was finite when it ran op by op{why}"
         return Outcome(None, {"replay": "not reproduced", "why": why})
     if found.phase == "input":
         extra |= provenance.bad_input(seen) | _stack(found.node.frames)
