@@ -22,6 +22,7 @@ from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.optimizers import Optimizers, labelled, variables_of
 from tb_nanwatch.record.recorder import Recorder
+from tb_nanwatch.record.recording import say_superseded
 from tb_nanwatch.record.replay.groups import Staged
 from tb_nanwatch.record.replay.memory import Ways
 
@@ -64,7 +65,9 @@ class NanWatch(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002  # Keras's signature
         model = self.model
         earlier = _watchers.get(model, lambda: None)()
-        if earlier is not None and earlier is not self:  # a notebook cell that ran twice
+        if earlier is not None and earlier is not self:
+            if earlier._begins:  # a fit that was given both
+                say_superseded(earlier._logdir, self._logdir)
             earlier.close()
         _watchers[model] = weakref.ref(self)
         self._uninstall()  # a fit that ended in an exception of another callback did not say so
@@ -100,6 +103,7 @@ class NanWatch(keras.callbacks.Callback):
     def close(self) -> None:
         """End the recording. Called by itself when the process ends."""
         self._uninstall()
+        self._begins = False
         if self._end is not None:
             self._end()
         self._recorder = self._watched = self._end = None

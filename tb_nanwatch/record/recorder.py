@@ -52,9 +52,9 @@ class Recorder(Recording):
         state: Callable[[], Iterable[Any]] = tuple,
         trying: Trying | None = None,
     ) -> None:
-        for earlier in list(_open):  # a notebook cell that ran twice
+        for earlier in list(_open):
             if names.handles() and earlier.names.handles() == names.handles():
-                earlier.close()
+                earlier.supersede(logdir)
             elif earlier.writes_to(logdir):  # its steps are what this one goes on from
                 earlier.write_out()
         unsupported = distribution.unsupported(names.strategy)

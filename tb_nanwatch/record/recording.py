@@ -70,6 +70,7 @@ class Recording:
         self._path = path = Path(logdir)
         self._worker = worker
         self._past = history.read(path, worker) if path.is_dir() else history.History()
+        self._done = iterations
         self.first_step = self._past.step_after(iterations)
         try:
             self._writer = RunWriter(
@@ -98,7 +99,7 @@ class Recording:
             Benign({f"weight/{name}" for name in purpose}),
         )
         self._rows = StepRows(self._writer, statistics, self._weight_infos, loss_scale, self.first_step)
-        self._say_where_it_starts()
+        self._say_where_it_starts(self._done)
 
     # ------------------------------------------------------------ for entry points
 
@@ -142,6 +143,12 @@ class Recording:
                 self._drain_pending()
                 self._rows.flush()
                 self._writer.flush()
+
+    def supersede(self, logdir: str | os.PathLike[str]) -> None:
+        """End: a recorder for `logdir` watches the same model now. Says so, unless a notebook cell just ran twice."""
+        if self.running and not self.writes_to(logdir):
+            say_superseded(self._path, logdir)
+        self.close()
 
     def writes_to(self, logdir: str | os.PathLike[str]) -> bool:
         """Whether this is the recording of that folder."""
@@ -272,13 +279,15 @@ class Recording:
             error_policy=self.options.on_nonfinite,
         )
 
-    def _say_where_it_starts(self) -> None:
+    def _say_where_it_starts(self, iterations: int) -> None:
         past = self._past
         if past.live is not None:
             text = f"process {past.live} seems to be writing to this logdir too; this recorder is an attempt of its own"
             self._say("shared_logdir", text)
         elif past.attempts:
             self.note("continued" if past.same_process else "restart", f"recorder {past.attempts + 1} of this run")
+        elif iterations > 0:
+            self.note("late", f"watching begins behind {iterations:,} steps of the optimizer, which are not recorded")
 
     def _on_disable(self, reason: str) -> None:
         if self.trying is not None:
@@ -287,6 +296,15 @@ class Recording:
 
     def _on_writer_failure(self, error: Exception) -> None:
         self.guard.disable(f"cannot write to the logdir: {error}")
+
+
+def say_superseded(earlier: str | os.PathLike[str], later: str | os.PathLike[str]) -> None:
+    """Tell that of two watchers of one model only the later one goes on."""
+    print(  # noqa: T201  # users without logging shall see it
+        f"tb_nanwatch: the model that {os.fspath(earlier)!r} records is watched for {os.fspath(later)!r} now: "
+        "a model has one watcher, and the recording of the former ends",
+        flush=True,
+    )
 
 
 def _sentence(incident: Incident) -> str:

@@ -116,10 +116,12 @@ def test_one_callback_for_two_models(tmp_path: Path) -> None:
     assert only_run(tmp_path).steps == 24
 
 
-def test_two_callbacks_in_one_fit_are_one_watcher(tmp_path: Path) -> None:
+def test_two_callbacks_in_one_fit_are_one_watcher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = mlp()
     fit(model, nanwatch.NanWatch(tmp_path / "a"), nanwatch.NanWatch(tmp_path / "b"))
-    assert only_run(tmp_path / "a").steps == 0
+    said = f"the model that '{tmp_path / 'a'}' records is watched for '{tmp_path / 'b'}' now: a model has one watcher"
+    assert capsys.readouterr().out.count(said) == 1
+    assert not (tmp_path / "a").exists()
     assert only_run(tmp_path / "b").steps == 8
     assert is_untouched(model)
 

@@ -458,9 +458,10 @@ def test_validation_inside_fit_is_told_and_not_counted(tmp_path: Path) -> None:
 
 def test_a_validation_that_is_not_finite_is_no_incident_of_training(tmp_path: Path) -> None:
     x, y = data(64)
-    bad, _ = data(16, bad=3)
+    bad = y[:16].copy()
+    bad[3] = np.nan
     model = mlp()
-    model.fit(x, y, validation_data=(bad, y[:16]), batch_size=8, verbose=0, callbacks=[Watcher(tmp_path)])
+    model.fit(x, y, validation_data=(x[:16], bad), batch_size=8, verbose=0, callbacks=[Watcher(tmp_path)])
     run = only_run(tmp_path)
     assert run.incidents == ()
     assert [note.text for note in run.notes if note.kind == "validation"] == [

@@ -102,8 +102,7 @@ def test_clipped_inside_the_optimizer(how: str, jit: bool, tmp_path: Path) -> No
     read = [tag for tag in steps[0] if run.by_tag(tag) is not None]
     check_norms(run, steps, read)
     assert {"gradient/first/kernel", "gradient/last/kernel"} <= set(read)
-    assert {"applied/first/kernel", "applied/last/kernel"} <= set(read)
-    if not jit:
+    if not jit:  # XLA makes them where it uses them
         assert read == list(steps[0])
 
 

@@ -537,7 +537,7 @@ def test_an_old_program_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert run.incidents[0].origin.phase == "loss"
 
 
-# ---------------------------------------------------------------- gradients that no kernel is given, and other ways to run
+# ---------------------------------------------------------------- gradients of other kinds, and other ways to run
 
 
 def embedded(optimizer: Any, within: str = "") -> Program:
@@ -556,7 +556,7 @@ def embedded(optimizer: Any, within: str = "") -> Program:
                 try:
                     pairs = made.compute_gradients(loss, [w])
                     made._create_slots([w]) if hasattr(made, "_create_slots") else None
-                    train = tf1.cond(loss < 1e9, lambda: tf.group(made.apply_gradients(pairs)), lambda: tf.no_op())
+                    train = tf1.cond(loss < 1e9, lambda: tf.group(made.apply_gradients(pairs)), tf.no_op)
                 finally:
                     (tf1.enable_control_flow_v2 if control else tf1.disable_control_flow_v2)()
             else:

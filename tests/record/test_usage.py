@@ -120,6 +120,43 @@ def test_watching_without_an_optimizer(tmp_path: Path) -> None:
     assert len(run.series("scalar/learning_rate", "value").steps) == 0
 
 
+def test_two_watchers_of_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The later one goes on, the step of the earlier one trains unwatched; that is said, but not of the same logdir."""
+    v = tf.Variable([1.0], name="v")
+
+    def train(x: Any) -> Any:
+        return v.assign_add(x)
+
+    first = nanwatch.watch(train, tmp_path / "a", variables=[v])
+    first(tf.constant([1.0]))
+    second = nanwatch.watch(train, tmp_path / "b", variables=[v])
+    said = f"the model that '{tmp_path / 'a'}' records is watched for '{tmp_path / 'b'}' now"
+    assert capsys.readouterr().out.count(said) == 1
+    assert float(first(tf.constant([1.0]))[0]) == 3
+    assert float(second(tf.constant([1.0]))[0]) == 4
+    third = nanwatch.watch(train, tmp_path / "b", variables=[v])
+    assert float(third(tf.constant([1.0]))[0]) == 5
+    third.close()
+    assert "is watched for" not in capsys.readouterr().out
+    assert only_run(tmp_path / "a").steps == 1
+    assert [(a.first_step, a.last_step) for a in only_run(tmp_path / "b").attempts] == [(0, 0), (1, 1)]
+
+
+def test_a_watcher_after_training_started(tmp_path: Path) -> None:
+    """Its steps count from 0; the optimizer's iterations stand beside them, and a note says that some are missing."""
+    model = mlp()
+    x, y = data(64)
+    model.fit(x, y, batch_size=8, verbose=0)
+    model.fit(x, y, batch_size=8, verbose=0, callbacks=[nanwatch.NanWatch(tmp_path)])
+    run = only_run(tmp_path)
+    series = run.series("loss/loss", "value")
+    assert series.steps.tolist() == list(range(8))
+    assert series.iterations.tolist() == list(range(9, 17))
+    assert [(n.kind, n.step, n.text) for n in run.notes] == [
+        ("late", 0, "watching begins behind 8 steps of the optimizer, which are not recorded")
+    ]
+
+
 def test_a_logdir_may_be_text_or_a_path_and_is_made(tmp_path: Path) -> None:
     v = tf.Variable([1.0], name="v")
     for logdir in (tmp_path / "a" / "b", str(tmp_path / "c" / "d")):
