@@ -96,8 +96,7 @@ def investigate(
                 before.put_back()
             with distribution.as_replica(coarse.replica):
                 seen = observe.run(ways, failing, collector())
-            drawn = looking is None
-            outcome = told(seen, coarse, under_xla, len(calls), _why(drawn, looking and looking.repeated, under_xla))
+            outcome = told(seen, coarse, under_xla, len(calls), _why(looking, under_xla))
             if wanted is not None:
                 xla_only = outcome.extra["replay"] == "reproduced under XLA only"
                 deadline = time.monotonic() + wanted.seconds
@@ -149,17 +148,13 @@ def _muted() -> Any:
         yield
 
 
-def _why(drawn: bool, repeated: bool | None, under_xla: bool) -> str:
-    """Why a step may be finite op by op that was not finite in training.
-
-    drawn: it draws from kernels that keep their own random state; repeated: its loss came out as it had when it ran
-    again as it was compiled, None where nobody looked.
-    """
-    if drawn:
+def _why(looking: Retrospect | None, under_xla: bool) -> str:
+    """Why a step may be finite op by op that was not finite in training; nobody looks at steps that draw anew."""
+    if looking is None:
         return ": it draws random numbers from a state inside TensorFlow's kernels, which cannot be put back"
-    if repeated is False:
+    if looking.repeated is False:
         return ": its steps do not repeat, so something random or outside of TensorFlow has a part in it"
-    if repeated:
+    if looking.repeated:
         alone = ", and so were its ops under XLA, each alone" if under_xla else ""
         return f"{alone}; as it was compiled it fails again: only kernels of the compiled step make the bad value"
     return ": it draws random numbers anew, or only a compiled kernel fails"
