@@ -27,4 +27,4 @@ def cut_off(run: Run, incident: Incident) -> int | None:
 
 
 def _later(run: Run, incident: Incident) -> list[Attempt]:
-    return [attempt for attempt in run.attempts if attempt.header.wall_time > incident.wall_time]
+    return [attempt for attempt in run.attempts[1:] if attempt.header.wall_time > incident.wall_time]
