@@ -3,7 +3,7 @@
 MindInsight and TheDeepChecker call an update of more than a tenth of the weights too large, DeepDiagnosis likewise;
 UMLAUT a learning rate above 0.01. Healthy runs do all that for a while: 0.2 of the weights at the first steps of plain
 SGD, and more behind zeros. So either the first update is 0.3 of the weights in half of the matrices and the loss
-then rose to three times what it was before any update, or the updates stay above a tenth; and no tenth of the run
+then rose to ten times what it was before any update, or the updates stay above a tenth; and no tenth of the run
 may have been better than the very first loss, which a run that recovers is (a tenth of it, after a thirtyfold
 rise: a network with dead layers ends at what guessing gives).
 """
@@ -25,7 +25,7 @@ from tb_nanwatch.store.run import Run
 FIRST_RATIO: Final = 0.3
 RATIO: Final = 0.1
 SHARE: Final = 0.5  # of the matrices
-RISE: Final = 3.0  # times the first loss
+RISE: Final = 10.0  # times the first loss; batches of eight differ threefold
 THROWN: Final = 30.0  # times the first loss: then it must come down to a tenth, to have recovered
 TENTH: Final = 0.1
 
