@@ -21,7 +21,7 @@ Result = dict[str, Any]  # what is known of one variant: numbers, or {"reason": 
 
 @dataclass(frozen=True)
 class Job:
-    """What to measure. mode: "uncompiled" or "xla"; style: "fit" or "loop"; steps: in a group, None: the network's."""
+    """What to measure. mode and style: see overhead.py; steps: in a group, None: the network's."""
 
     network: str
     mode: str
@@ -39,18 +39,25 @@ class Job:
 
 def measure(job: Job, scratch: Path) -> dict[str, Result]:
     """Results of the variants, and of a second plain training as "control"."""
+    if job.mode == "mirrored":  # two devices, which must be made before anything else is
+        import tensorflow as tf
+
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     from networks import NETWORKS
-    from peers import Setting, seated
+    from peers import GROUPED, Setting, seated
     from rotation import rotate
 
     network = NETWORKS[job.network]
     steps = job.steps or network.group_steps
+    if job.mode == "grouped":
+        steps = -(-steps // GROUPED) * GROUPED
     results: dict[str, Result] = {}
     trainings: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         for name in ("plain", "control", *job.variants):
             say(f"{job.network}, {job.mode}: warming up {name}")
-            setting = Setting(network, job.mode == "xla", job.style, scratch / name)
+            setting = Setting(network, job.mode, job.style, scratch / name)
             try:
                 trainings[name] = stack.enter_context(seated(name, setting))
             except Exception as error:

@@ -19,17 +19,28 @@ from networks import Network
 
 import tb_nanwatch as nanwatch
 
-WARM_UP_STEPS: Final = 20  # what happens every tenth step has happened more than once, and is traced
+WARM_UP_STEPS: Final = 24  # what happens every tenth step has happened more than once, and is traced
+GROUPED: Final = 8  # steps_per_execution of the mode of that name
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a training takes place. style: "fit" or "loop"; compiled: by XLA; logdir: for what it records."""
+    """Where a training takes place. mode and style: see overhead.py; logdir: for what it records."""
 
     network: Network
-    compiled: bool
+    mode: str
     style: str
     logdir: Path
+
+    @property
+    def compiled(self) -> bool:
+        """By XLA."""
+        return self.mode == "xla"
+
+    @property
+    def grouped(self) -> int:
+        """Steps in a call."""
+        return GROUPED if self.mode == "grouped" else 1
 
 
 class Unsuited(Exception):
@@ -47,12 +58,14 @@ class Plain:
         self.epoch = 0
         keras.utils.set_random_seed(0)
         self.begin()
-        self.model = setting.network.build()
-        self.optimizer = setting.network.optimizer()
-        self.optimizer.build(self.model.trainable_variables)
-        self.adapt()
-        x, y = setting.network.data()
-        self._batches = iter(tf.data.Dataset.from_tensor_slices((tf.constant(x), tf.constant(y))).repeat())
+        mirrored = setting.mode == "mirrored"
+        self.strategy = tf.distribute.MirroredStrategy(["/CPU:0", "/CPU:1"]) if mirrored else None
+        with self.strategy.scope() if self.strategy else contextlib.nullcontext():
+            self.model = setting.network.build()
+            self.optimizer = setting.network.optimizer()
+            self.optimizer.build(self.model.trainable_variables)
+            self.adapt()
+        self._batches = self._endless()
         self._callbacks = keras.callbacks.CallbackList([])
         self._step = self._fit_step() if setting.style == "fit" else self._loop_step()
         self.steps(WARM_UP_STEPS)
@@ -84,10 +97,19 @@ class Plain:
 
     def steps(self, count: int) -> None:
         """Train on so many batches, and `settle`."""
-        for _ in range(count):
+        for _ in range(count // self.setting.grouped):
             self._step()
         self.driven += count
         self.settle()
+
+    def _endless(self) -> Any:
+        """Iterator of batches; of a half for each replica, where there are two."""
+        x, y = self.setting.network.data()
+        if self.strategy is None:
+            return iter(tf.data.Dataset.from_tensor_slices((tf.constant(x), tf.constant(y))).repeat())
+        halves = [part.reshape(2 * part.shape[0], part.shape[1] // 2, *part.shape[2:]) for part in (x, y)]
+        data = tf.data.Dataset.from_tensor_slices(tuple(tf.constant(part) for part in halves)).repeat()
+        return iter(self.strategy.distribute_datasets_from_function(lambda _: data))
 
     def epoch_end(self) -> None:
         """What callbacks do at the end of an epoch."""
@@ -98,7 +120,9 @@ class Plain:
     def _fit_step(self) -> Callable[[], None]:
         """What `fit` does with each batch. The loop of `fit` itself could not be left and entered again."""
         model = self.model
-        model.compile(self.optimizer, _loss(), jit_compile=self.setting.compiled)
+        with self.strategy.scope() if self.strategy else contextlib.nullcontext():
+            settings = {"jit_compile": self.setting.compiled, "steps_per_execution": self.setting.grouped}
+            model.compile(self.optimizer, _loss(), **settings)
         self._callbacks = keras.callbacks.CallbackList(self.callbacks(), model=model)
         model.make_train_function()
         self._callbacks.on_train_begin()
@@ -109,21 +133,28 @@ class Plain:
             nonlocal number
             self._callbacks.on_train_batch_begin(number)
             logs = model.train_function(self._batches)
-            self._callbacks.on_train_batch_end(number, logs)
-            number += 1
+            self._callbacks.on_train_batch_end(number + self.setting.grouped - 1, logs)
+            number += self.setting.grouped
 
         return step
 
     def _loop_step(self) -> Callable[[], None]:
-        model, optimizer, loss_of = self.model, self.optimizer, _loss()
+        model, optimizer, loss_of, strategy = self.model, self.optimizer, _loss(), self.strategy
+        if self.setting.grouped > 1:
+            raise Unsuited("steps are grouped by fit: needs --style fit")
 
-        @tf.function(jit_compile=self.setting.compiled)
-        def train_step(x: Any, y: Any) -> Any:
+        def replica_step(x: Any, y: Any) -> Any:
             with tf.GradientTape() as tape:
                 loss = loss_of(y, model(x, training=True))
             variables = model.trainable_variables
             optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
             return loss
+
+        @tf.function(jit_compile=self.setting.compiled)
+        def train_step(x: Any, y: Any) -> Any:
+            if strategy is None:
+                return replica_step(x, y)
+            return strategy.reduce("MEAN", strategy.run(replica_step, args=(x, y)), axis=None)
 
         step = self.around(train_step)
         return lambda: step(*next(self._batches))

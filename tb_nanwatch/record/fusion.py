@@ -119,17 +119,17 @@ def _merges(source: Any, behind: Any) -> bool:
 
 
 def _scaled_again(one: Any, other: Any) -> Any | None:
-    """The product of a tensor and a number, as an op that is not taken for the one that is there."""
+    """The product of a tensor and a number, as a quotient: Grappler would take a product for the one that is there."""
     tensor, number = (one, other) if other.shape.rank == 0 else (other, one)
     if number.shape.rank != 0 or not tensor.shape.rank or not _read_after_fusion(tensor):
         return None
-    return tensor * tf.reshape(number, [1])
+    return tensor / tf.math.reciprocal(number)
 
 
 def _origin(tensor: Any) -> Any:
     """The tensor that this one only renames or reshapes."""
-    while tensor.op.type in _RESHAPES and tensor.op.inputs:
-        tensor = tensor.op.inputs[0]
+    while tensor.op.inputs and (tensor.op.type in _RESHAPES or tensor.op.type == "IdentityN"):
+        tensor = tensor.op.inputs[tensor.value_index if tensor.op.type == "IdentityN" else 0]
     return tensor
 
 
@@ -139,6 +139,8 @@ def _consumers(tensor: Any) -> list[Any]:
     for op in tensor.consumers():
         if op.type in _RESHAPES:
             found += _consumers(op.outputs[0])
+        elif op.type == "IdentityN":  # of functions with a gradient of their own
+            found += [c for t, out in zip(op.inputs, op.outputs, strict=True) if t is tensor for c in _consumers(out)]
         else:
             found.append(op)
     return found
