@@ -46,7 +46,7 @@ def test_a_bad_gradient_inside_the_group(jit: bool, tmp_path: Path) -> None:
     train(x, y, [watcher], steps_per_execution=GROUP, jit_compile=jit)
     watcher.close()
     run = only_run(tmp_path)
-    assert incidents(run) == [(12, "loss", "loss")]
+    assert incidents(run) == [(12, "loss", "Square")]
     assert run.incidents[0].recovered
     assert run.incidents[0].last_step == 12
 
