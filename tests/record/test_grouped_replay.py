@@ -58,8 +58,8 @@ def test_the_op_of_the_step(bad: int, jit: bool, tmp_path: Path) -> None:
     opened = load(tmp_path / incident.capsule)
     assert opened.batch is not None
     given, _ = batch.together(opened.capsule.batch, opened.batch.read)[:2]
-    batch = data(SIZE * STEPS)[0][SIZE * bad : SIZE * (bad + 1)].tolist()
-    assert given.numpy().tolist() == [*batch[:3], [0.0] * 4, *batch[4:]]
+    fed = data(SIZE * STEPS)[0][SIZE * bad : SIZE * (bad + 1)].tolist()
+    assert given.numpy().tolist() == [*fed[:3], [0.0] * 4, *fed[4:]]
 
 
 def test_shadows_are_renewed(tmp_path: Path) -> None:
