@@ -110,6 +110,17 @@ class RandomState:
             generator.setstate(self.eager)
 
 
+def draw_elsewhere() -> None:
+    """Let eager ops draw numbers that the run itself does not draw later.
+
+    An eager random op is a kernel of its own for every seed and goes on where it stopped: one that was run with a seed
+    of the run's future would not begin anew when the run comes to it. Putting a RandomState back ends this.
+    """
+    generator = getattr(context.context(), "_rng", None)
+    if generator is not None:
+        generator.seed(0x6E616E)
+
+
 @dataclass(frozen=True)
 class State:
     """A state of the training that can be put back."""

@@ -26,7 +26,7 @@ from tb_nanwatch.record.replay import guards, plan, remedies
 from tb_nanwatch.record.replay.draws import Kernel
 from tb_nanwatch.record.replay.memory import Call, Ways
 from tb_nanwatch.record.replay.remedies import Remedy
-from tb_nanwatch.record.replay.state import State
+from tb_nanwatch.record.replay.state import State, draw_elsewhere
 from tb_nanwatch.record.replay.switches import Switches
 
 HORIZON: Final = 64  # steps of a trial; batches are used again when they run out
@@ -164,6 +164,8 @@ class Bench:
         until = min(self.deadline, now + max(LEAST_SECONDS, (self.deadline - now) * SHARE))
         steps = 0
         while steps < horizon:
+            if steps == failing:  # the run has not been further
+                draw_elsewhere()
             result = step(remedy.batch(data[steps % len(data)]))
             steps += 1
             loss = self.subject.last_loss() if step is self.ways.run else None
