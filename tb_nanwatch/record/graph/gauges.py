@@ -7,13 +7,13 @@ statistics, taken as the host asks for in `mode`. Nothing is added to the state 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import tensorflow as tf
 
-from tb_nanwatch.record import kernels, own
+from tb_nanwatch.record import kernels
 from tb_nanwatch.record.collect import Seen
 from tb_nanwatch.record.graph import walk
 from tb_nanwatch.record.naming import NamedVariable
@@ -95,18 +95,15 @@ def _pack(members: list[Seen], mode: Any) -> Pack:
     nothing = tf.zeros([len(tensors), measures.COLUMNS], tf.float64)
     suspect = tf.logical_not(tf.reduce_all(tf.math.is_finite(row)))
 
-    # Each a single op: a session runs the ops of a branch that is not taken, too, though they do nothing.
-    exact = _one_op(lambda *all_: tf.stack([kernels.exact_statistics(t) for t in all_]), tensors)
-    ordinary = _one_op(lambda *all_: tf.stack([kernels.statistics(t) for t in all_]), tensors)
+    def exact() -> Any:
+        return tf.stack([kernels.exact_statistics(t) for t in tensors])
+
+    def ordinary() -> Any:
+        return tf.stack([kernels.statistics(t) for t in tensors])
 
     wanted = tf.logical_or(tf.equal(mode, ALWAYS), tf.logical_and(tf.equal(mode, IN_TROUBLE), suspect))
     look = tf.cond(wanted, lambda: tf.cond(suspect, exact, ordinary), lambda: nothing)
     return Pack(tuple(members), row, look)
-
-
-def _one_op(kernel: Callable[..., Any], tensors: Sequence[Any]) -> Callable[[], Any]:
-    function = own.function(kernel, experimental_attributes={"_noinline": True})
-    return lambda: function(*tensors)
 
 
 def _row(tensors: Sequence[Any]) -> Any:
