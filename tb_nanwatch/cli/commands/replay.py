@@ -46,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the capsule, or the verdict of running it again; 4 if the step is still not finite."""
+    """Print the capsule, or the verdict of running it again.
+
+    4 if the step is still not finite, 1 if it is but variables of the capsule found no place in the program.
+    """
     opened = load(Path(args.capsule).expanduser())
     document = describe(opened, args.capsule)
     code = exits.HEALTHY
@@ -54,7 +57,10 @@ def run(args: argparse.Namespace) -> int:
     if target:
         with logdir.progress(f"Running step {opened.capsule.step:,} with {printable(target)}"):
             document["again"] = _again(opened, "model" if args.model else "step", target)
-        code = exits.HEALTHY if document["again"]["outcome"] == "finite" else exits.INCIDENT
+        if document["again"]["outcome"] != "finite":
+            code = exits.INCIDENT
+        elif document["again"]["missing"]:  # it ran from another state, which proves nothing
+            code = exits.FAILURE
     if args.format == "json":
         sys.stdout.write(f"{dumps(document, indent=2)}\n")
     elif target:

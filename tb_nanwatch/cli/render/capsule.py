@@ -121,7 +121,10 @@ def _range(about: Mapping[str, Any]) -> str:
 
 def _verdict(again: Mapping[str, Any]) -> Iterator[str]:
     loss = "" if again["loss"] is None else f": loss {_number(again['loss'])}"
-    if again["outcome"] == "finite":
+    if again["outcome"] == "finite" and again["missing"]:
+        left = words.count(len(again["missing"]), "variable")
+        yield f"no verdict: {left} of the capsule did not fit the program by name and shape; finite without{loss}"
+    elif again["outcome"] == "finite":
         yield f"finite now{loss}"
     else:
         yield f"still not finite{loss}{' (only as it is compiled)' if again['how'] == 'compiled' else ''}"
