@@ -19,6 +19,7 @@ from tb_nanwatch.record.replay import source
 from tb_nanwatch.record.replay.memory import Call, Ways
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
+IN_PLACE = frozenset({"AssignAddVariableOp", "AssignSubVariableOp"})  # make a value, and give none back
 
 
 @dataclass
@@ -58,12 +59,14 @@ class Observation:
     layers: list[tuple[str, str]] = field(default_factory=list)
     _depth: dict[str, int] = field(default_factory=lambda: {BACKWARD: 0, UPDATE: 0})
     _forward: int = -1
+    _values: dict[int, Any] = field(default_factory=dict)  # id of a variable's handle -> its value as last seen
+    _reading: bool = False  # by the observer itself
 
     # ------------------------------------------------------------ called while the step runs
 
     def op(self, op_type: Any, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None) -> None:  # noqa: ARG002
         """The op callback. Returns nothing: outputs stay as they are."""
-        if graph is not None:
+        if graph is not None or self._reading:
             return
         name = _text(op_type)
         layer, layer_class = self.layers[-1] if self.layers else ("", "")
@@ -81,6 +84,7 @@ class Observation:
             source.stack(2),
             self._forward if stage == BACKWARD else -1,
         )
+        self._follow_variable(node)
         node.nan_in, node.inf_in = _state(node.inputs)
         node.nan_out, node.inf_out = _state(node.outputs)
         if node.bad and not node.inside and stage == FORWARD:
@@ -88,6 +92,24 @@ class Observation:
         self.nodes.append(node)
         for tensor in node.outputs:
             self.producers[id(tensor)] = node
+
+    def _follow_variable(self, node: Node) -> None:
+        """Make an addition in place look like one that gives its sum, and takes what was there as a third input."""
+        if node.op_type == "ReadVariableOp":
+            self._values[id(node.inputs[0])] = node.outputs[0]
+        elif node.op_type == "AssignVariableOp":
+            self._values[id(node.inputs[0])] = node.inputs[1]
+        elif node.op_type in IN_PLACE and node.inputs[1].dtype.is_floating:
+            handle, value = node.inputs
+            before = self._values.get(id(handle))
+            self._reading = True
+            try:
+                after = tf.raw_ops.ReadVariableOp(resource=handle, dtype=value.dtype)
+            finally:
+                self._reading = False
+            self._values[id(handle)] = after
+            if before is not None:  # else nobody knows whether it was bad
+                node.inputs, node.outputs = (handle, value, before), (after,)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

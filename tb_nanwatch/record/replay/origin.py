@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tb_nanwatch.format.records import Counts, OperandStats
-from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, UPDATE, Node, Observation, state_of
+from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, IN_PLACE, UPDATE, Node, Observation, state_of
 
 _WRITES: Final = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 MASKABLE: Final = frozenset({"Softmax", "LogSoftmax", "Exp", "Max", "Maximum"})  # -inf is a legal input of these
@@ -64,6 +64,9 @@ class Damage:
                 found.add(LOSS)
             if id(tensor) in self._gradients:
                 found.add(GRADIENT)
+            made = self._seen.producers.get(id(tensor))
+            if made is not None and made.op_type in IN_PLACE:
+                found.add(VARIABLE)
             masked = _only_minus_infinity(tensor)
             for node in self._consumers.get(id(tensor), ()):
                 if masked and node.op_type in MASKABLE:

@@ -25,7 +25,7 @@ from tb_nanwatch.record.collect import Collector, paused
 from tb_nanwatch.record.optimizers import first_values
 from tb_nanwatch.record.replay import compiled, draws, observe, origin, provenance, source, trials
 from tb_nanwatch.record.replay.memory import Call, Memory, Ways
-from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, Node, Observation
+from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, UPDATE, Node, Observation
 from tb_nanwatch.record.replay.origin import Found
 from tb_nanwatch.record.replay.state import State
 from tb_nanwatch.record.replay.trials import Subject
@@ -211,7 +211,7 @@ def _op_origin(seen: Observation, found: Found, coarse: Origin, batch: list[tupl
         op_type=node.op_type,
         op_name=f"{blamed.layer}/{node.op_type}" if blamed.layer else node.op_type,
         source=user,
-        samples=origin.samples(outputs[0], size) if outputs else (),
+        samples=origin.samples(outputs[0], size) if outputs and node.stage != UPDATE else (),  # those are of weights
         replica=coarse.replica,
         precision="op",
         inputs=origin.operands(seen, node, names),
