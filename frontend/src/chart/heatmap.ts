@@ -4,7 +4,7 @@ import { beginsLayer } from "../model/rows";
 import { stepTicks } from "./axis";
 import type { Palette } from "./color";
 import { FLAGS, GAP, type Geometry, RAIL, STRIP, visibleRows, xOf, yOf } from "./geometry";
-import { type Mark, drawingOrder } from "./marks";
+import { type Mark, drawingOrder, isBad } from "./marks";
 import { drawNames } from "./names";
 import { rasterize } from "./raster";
 import { FONT, type Scene } from "./scene";
@@ -110,15 +110,15 @@ function drawGlyphs(context: CanvasRenderingContext2D, palette: Palette, geometr
   } else if (width >= 2 * GLYPH_ROOM) put(x + GLYPH_ROOM);
 }
 
-/** A ring around the very cell where an incident began: the one place to look at among all that it spread to. */
-function drawOrigins(context: CanvasRenderingContext2D, { geometry, palette, flags }: Scene): void {
+/** A ring around the very cell where an incident began: the one place to look at among all that it spread to. None around a cell that is not bad itself. */
+function drawOrigins(context: CanvasRenderingContext2D, { geometry, palette, flags, marks }: Scene): void {
   const { plot, window, rowHeight } = geometry;
   context.save();
   context.beginPath();
   context.rect(plot.x - 6, plot.y - 3, plot.width + 9, plot.height + 6);
   context.clip();
   for (const { row, step } of flags) {
-    if (row === undefined || step + 1 <= window.from || step >= window.to) continue;
+    if (row === undefined || !isBad(marks, row, step) || step + 1 <= window.from || step >= window.to) continue;
     const [left, right] = [xOf(geometry, step), xOf(geometry, step + 1)];
     const [width, height] = [Math.max(9, right - left + 3), Math.max(9, rowHeight + 2)];
     const [x, y] = [(left + right - width) / 2, yOf(geometry, row) + (rowHeight - height) / 2];

@@ -50,6 +50,18 @@ function addMarks(marks: Mark[], source: Source, firstRow: number): void {
   close();
 }
 
+/** Whether that row is bad at that step, as far as the bins tell. */
+export function isBad(marks: readonly Mark[], row: number, step: number): boolean {
+  return marks.some((mark) => mark.row === row && mark.from <= step && step < mark.to);
+}
+
+/** The earliest mark that reaches to this step or beyond: where a view first shows what happened there. */
+export function firstFrom(marks: readonly Mark[], step: number): Mark | undefined {
+  let first: Mark | undefined;
+  for (const mark of marks) if (mark.to > step && (!first || mark.from < first.from)) first = mark;
+  return first;
+}
+
 /** States in the order in which to draw them: the commonest first, so that the rare ones end on top. */
 export function drawingOrder(marks: readonly Mark[]): number[] {
   const lengths = new Map<number, number>();

@@ -32,14 +32,15 @@ export function framed(draw: () => void): () => void {
   };
 }
 
-/** `text` shortened to `width` with an ellipsis at its start: the end of a layer's path is what tells it apart. */
+/** `text` shortened to `width` with an ellipsis in it; two thirds of what stays are the end, which tells the layers of a path apart. */
 export function fitted(context: CanvasRenderingContext2D, text: string, width: number): string {
   if (context.measureText(text).width <= width) return text;
+  const cut = (kept: number): string => `${text.slice(0, Math.floor(kept / 3))}…${text.slice(text.length - (kept - Math.floor(kept / 3)))}`;
   let [shortest, longest] = [0, text.length];
   while (shortest < longest) {
     const middle = (shortest + longest + 1) >> 1;
-    if (context.measureText(`…${text.slice(text.length - middle)}`).width <= width) shortest = middle;
+    if (context.measureText(cut(middle)).width <= width) shortest = middle;
     else longest = middle - 1;
   }
-  return `…${text.slice(text.length - shortest)}`;
+  return cut(shortest);
 }

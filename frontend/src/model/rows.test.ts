@@ -40,9 +40,10 @@ test("a tensor of a report is found by tag, by the kind that its phase touches, 
 });
 
 test("a finding is about the kind that its rule names", () => {
-  expect(placeOfFinding(TABLES, "vanishing_gradient", "a/kernel")).toMatchObject({ kind: "gradient" });
-  expect(placeOfFinding(TABLES, "dead_relu", "b")).toMatchObject({ kind: "activation", row: { name: "b/output" } });
-  expect(placeOfFinding(TABLES, "update_ratio", "a/bias")).toMatchObject({ kind: "weight" });
+  expect(placeOfFinding(TABLES, { rule: "vanishing_gradient", tensor: "a/kernel" })).toMatchObject({ kind: "gradient" });
+  expect(placeOfFinding(TABLES, { rule: "dead_relu", tensor: "b" })).toMatchObject({ kind: "activation", row: { name: "b/output" } });
+  expect(placeOfFinding(TABLES, { rule: "update_ratio", tensor: "a/bias" })).toMatchObject({ kind: "weight" });
+  for (const kind of ["weight", "gradient"]) expect(placeOfFinding(TABLES, { rule: "forecast", tensor: "a/kernel", kind })).toMatchObject({ kind });
 });
 
 test("an incident in the loss is shown where it spread to", () => {

@@ -1,5 +1,5 @@
 /** Rows of the heatmap: their names, where a layer begins, and finding a tensor by what a report calls it. */
-import { KINDS, type Incident, type Kind, type Tables, type TensorRow } from "./types";
+import { KINDS, type Finding, type Incident, type Kind, type Tables, type TensorRow } from "./types";
 
 /** The name without its layer: "kernel" of "conv2d_3/kernel". The whole name where they do not nest. */
 export function leafOf(row: TensorRow): string {
@@ -76,17 +76,22 @@ export function placeOf(tables: Tables, phase: string, tensor: string | null, la
   return undefined;
 }
 
-/** Where a finding's tensor stands: its rule ("vanishing_gradient", "dead_relu") tells the kind that it is about. */
-export function placeOfFinding(tables: Tables, rule: string, tensor: string): Place | undefined {
+/** Where a finding's tensor stands: in the kind that it names, else in the one that its rule ("vanishing_gradient", "dead_relu") tells. */
+export function placeOfFinding(tables: Tables, { rule, tensor, kind }: Pick<Finding, "rule" | "tensor" | "kind">): Place | undefined {
+  const known = KINDS.find((candidate) => candidate === kind);
+  const row = known && tables.kinds[known].find((candidate) => candidate.name === tensor);
+  if (known && row) return { kind: known, row };
   const phase = /gradient/.test(rule) ? "backward" : /relu|activation/.test(rule) ? "forward" : "";
   return placeOf(tables, phase, tensor, tensor);
 }
 
 /** Where an incident began; where that is no row (an op inside a layer), the first one that its damage reached; else its layer. */
 export function placeOfIncident(tables: Tables, { origin, spread }: Incident): Place | undefined {
-  const first = placeOf(tables, origin.phase, origin.tensor);
-  if (first) return first;
   const ordered = [...(spread ?? [])].sort((a, b) => a.order - b.order);
+  // Weights are measured at every step, updates at few: where the update reached the weight at once, that is where it shows.
+  const wrote = origin.phase === "update" && ordered[0]?.phase === "weights" && ordered[0].tensor === origin.tensor;
+  const first = placeOf(tables, wrote ? "weights" : origin.phase, origin.tensor);
+  if (first) return first;
   for (const stop of ordered) {
     const place = placeOf(tables, stop.phase, stop.tensor);
     if (place) return place;

@@ -159,6 +159,8 @@ export interface Finding {
   readonly last_step: number;
   readonly evidence: readonly string[];
   readonly remedies?: readonly (string | Remedy)[];
+  /** Which tensor of that name: a weight and its gradient share theirs. Empty or absent where not known. */
+  readonly kind?: string;
 }
 
 export interface Note {

@@ -3,12 +3,12 @@ import { useSignalEffect } from "@preact/signals";
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Decades } from "../chart/color";
-import { KIND_NAMES, formatSteps } from "../model/format";
+import { KIND_NAMES, formatCount, formatSteps } from "../model/format";
 import { stepsInside } from "../model/steps";
-import { kindsPresent } from "../model/rows";
+import { kindsPresent, placeOfIncident } from "../model/rows";
 import type { Kind } from "../model/types";
 import { listen, zoomBy } from "./gestures";
-import { HeatmapView, type Spot } from "./heatmap_view";
+import { type Elsewhere, HeatmapView, type Spot } from "./heatmap_view";
 import { Legend } from "./legend";
 import { Tooltip, sentence } from "./readout";
 import * as session from "./session";
@@ -28,8 +28,10 @@ export function Heatmap() {
   const [spoken, setSpoken] = useState("");
   const [decades, setDecades] = useState<Decades>({ low: -3, high: 1 });
 
+  const [away, setAway] = useState<Elsewhere | undefined>(undefined);
+
   useEffect(() => {
-    const made = new HeatmapView(frame.current!, base.current!, overlay.current!, setDecades);
+    const made = new HeatmapView(frame.current!, base.current!, overlay.current!, setDecades, (next) => setAway((old) => (sameAway(old, next) ? old : next)));
     view.current = made;
     const unlisten = listen(overlay.current!, made, {
       hovered: (spot, x, y) => setHover(spot && { spot, x, y }),
@@ -51,7 +53,7 @@ export function Heatmap() {
 
   useSignalEffect(() => {
     // Everything the picture depends on; reading it here is what subscribes to it.
-    void [session.detail.value, session.shown.value, session.kind.value, session.selection.value.rows, session.selection.value.attempt, session.pins.value, session.theme.value, session.arrivals.value];
+    void [session.detail.value, session.shown.value, session.kind.value, session.selection.value.rows, session.selection.value.attempt, session.pins.value, session.theme.value, session.arrivals.value, session.openIncident.value];
     view.current?.repaint();
   });
   useSignalEffect(() => {
@@ -85,9 +87,47 @@ export function Heatmap() {
       <p class="cursor-line" aria-live="polite">
         {spoken}
       </p>
+      {away && <Away away={away} />}
       <Legend decades={decades} />
       {session.tileError.value !== undefined && <p class="problem">Part of the heatmap could not be loaded: {session.tileError.value}</p>}
     </section>
+  );
+}
+
+function sameAway(a: Elsewhere | undefined, b: Elsewhere | undefined): boolean {
+  return a === b || (a !== undefined && b !== undefined && a.incident === b.incident && a.first?.row === b.first?.row && a.first?.from === b.first?.from);
+}
+
+/** Says where the first bad value is when no cell of this view holds it, and where to look instead. */
+function Away({ away: { incident: index, first } }: { readonly away: Elsewhere }) {
+  const now = session.detail.value;
+  const incident = now?.report.incidents[index];
+  if (!now || !incident) return null;
+  const { origin, first_step: step } = incident;
+  const kind = session.kind.value;
+  const place = placeOfIncident(now.tables, incident);
+  const other = place && place.kind !== kind ? place : undefined;
+  return (
+    <p class="quiet away">
+      The first bad value, at step {formatCount(step)} in {origin.tensor || origin.layer || "an unknown tensor"} ({origin.phase}), is no cell of this view.
+      {other && (
+        <>
+          {" "}
+          <button class="link" onClick={() => session.jump(other, step)}>
+            See it in {KIND_NAMES[other.kind].toLowerCase()}: {other.row.name}
+          </button>
+          .
+        </>
+      )}
+      {first && (
+        <>
+          {" The first bad cell here: "}
+          <button class="link" onClick={() => session.jump({ kind, row: first.row }, first.from, first.to - 1)}>
+            {first.row.name}, {formatSteps(first.from, first.to - 1)}
+          </button>
+        </>
+      )}
+    </p>
   );
 }
 

@@ -3,7 +3,7 @@ import { type Colors, type Palette, PALETTES, type Decades, colorTables } from "
 import { decadesIn } from "../chart/domain";
 import { type Geometry, layOut, positionAt, rowAt, scrollTo, visibleRows } from "../chart/geometry";
 import { drawHeatmap } from "../chart/heatmap";
-import { marksOf } from "../chart/marks";
+import { firstFrom, isBad, marksOf } from "../chart/marks";
 import { type Cursor, drawOverlay } from "../chart/overlay";
 import type { Scene } from "../chart/scene";
 import { type Bin, type Lookup, type Source, readBin, sourcesOf } from "../chart/sources";
@@ -18,6 +18,12 @@ export interface Spot {
   readonly tensor: TensorRow;
   readonly bin: Bin | undefined;
   readonly position: number;
+}
+
+/** The open incident began outside this view. `first` is the first bad cell here, if there is any. */
+export interface Elsewhere {
+  readonly incident: number;
+  readonly first: { readonly row: TensorRow; readonly from: number; readonly to: number } | undefined;
 }
 
 const MANY_ROWS = 300;
@@ -36,6 +42,8 @@ export class HeatmapView {
     private readonly overlay: HTMLCanvasElement,
     /** Told when the ramp spans other magnitudes than before. */
     private readonly scaled: (decades: Decades) => void,
+    /** Told where the open incident first shows when its first bad value is no cell of this view; undefined where it is one. */
+    private readonly elsewhere: (away: Elsewhere | undefined) => void,
   ) {}
 
   paint(): void {
@@ -65,8 +73,20 @@ export class HeatmapView {
     if (!context) return;
     const scene: Scene = { geometry: this.geometry, palette, colors, hold: now.report.about?.every ?? 10, rows, blocks: this.blocks, marks: marksOf(this.blocks), everywhere: marksOf(overview), flags: session.flags.peek(), shared: session.shared.peek(), pinned };
     drawHeatmap(context, scene);
+    if (!session.tiles.waiting) this.elsewhere(this.outside(scene));
     this.base.dataset["ready"] = String(!session.tiles.waiting);
     this.paintOverlay();
+  }
+
+  private outside({ flags, marks, everywhere, rows }: Scene): Elsewhere | undefined {
+    const incident = session.openIncident.peek();
+    const flag = flags[incident];
+    const shown = session.shown.peek();
+    if (!flag || flag.step + 1 <= shown.from || flag.step >= shown.to) return undefined;
+    if (flag.row !== undefined && isBad(marks, flag.row, flag.step)) return undefined;
+    const mark = firstFrom(marks, flag.step) ?? firstFrom(everywhere, flag.step);
+    const row = mark && rows[mark.row];
+    return { incident, first: row && { row, from: mark.from, to: mark.from + mark.bin } };
   }
 
   paintOverlay(): void {
@@ -134,5 +154,5 @@ export class HeatmapView {
 
 /** Room for names beside the plot; the line charts indent by as much. */
 export function namesWidth(width: number): number {
-  return width > 700 ? 200 : width > 560 ? 168 : width > 420 ? 110 : 84;
+  return width > 700 ? 200 : width > 560 ? 184 : width > 420 ? 164 : 100;
 }

@@ -145,6 +145,7 @@ function Operands({ origin }: { readonly origin: Origin }) {
   const output = formatCounts(origin.output);
   if (inputs.length === 0) return null;
   return (
+    <div class="scrolls">
     <table class="operands">
       <thead>
         <tr>
@@ -182,5 +183,6 @@ function Operands({ origin }: { readonly origin: Origin }) {
         </tfoot>
       )}
     </table>
+    </div>
   );
 }

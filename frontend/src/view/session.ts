@@ -54,7 +54,7 @@ const origin = computed(() => {
   const first = now?.report.incidents[0] ?? undefined;
   if (now && first) return placeOfIncident(now.tables, first);
   const finding = now?.report.findings.find((candidate) => candidate.tensor !== "");
-  return now && finding ? placeOfFinding(now.tables, finding.rule, finding.tensor) : undefined;
+  return now && finding ? placeOfFinding(now.tables, finding) : undefined;
 });
 export const kind = computed<Kind>(() => {
   const present = detail.value ? kindsPresent(detail.value.tables) : [];
@@ -125,7 +125,7 @@ export function jumpToIncident(incident: Incident): void {
 
 export function jumpToFinding(finding: Finding): void {
   const now = detail.peek();
-  if (now) jump(placeOfFinding(now.tables, finding.rule, finding.tensor), finding.first_step, finding.last_step);
+  if (now) jump(placeOfFinding(now.tables, finding), finding.first_step, finding.last_step);
 }
 
 export function textOf(error: unknown): string {

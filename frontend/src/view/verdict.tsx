@@ -55,7 +55,7 @@ function Facts({ run, report }: { readonly run: RunSummary; readonly report: Rep
   );
 }
 
-/** A run that went back to a checkpoint did some steps twice: what is shown is the newest, or one attempt as it was. */
+/** A run that was started again may have done some steps twice: what is shown is the newest, or one start as it was. */
 function Attempts({ run }: { readonly run: RunSummary }) {
   const chosen = session.selection.value.attempt;
   return (
@@ -67,10 +67,10 @@ function Attempts({ run }: { readonly run: RunSummary }) {
           value={chosen === null ? "" : String(chosen)}
           onChange={(event) => session.act({ do: "attempt", attempt: event.currentTarget.value === "" ? null : Number(event.currentTarget.value) })}
         >
-          <option value="">newest of {run.attempts.length} attempts</option>
+          <option value="">all {run.attempts.length} starts, the newest of each step</option>
           {run.attempts.map(({ attempt, first_step: first, last_step: last }) => (
             <option key={attempt} value={String(attempt)}>
-              attempt {attempt}: {formatSteps(first, last)}
+              start {attempt + 1} only: {formatSteps(first, last)}
             </option>
           ))}
         </select>

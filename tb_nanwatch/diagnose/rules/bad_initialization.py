@@ -57,7 +57,7 @@ def bad_initialization(run: Run) -> Iterable[Finding]:
         f"at step 0 the outputs {verb} {words.magnitude(float(times))}-fold over {len(known)} layers: {ends}",
         f"on average each layer multiplies by {words.magnitude(each)}, where about 1 is right",
     )
-    yield Finding("bad_initialization", "warning", end.name, 0, 0, evidence, REMEDIES)
+    yield Finding("bad_initialization", "warning", end.name, 0, 0, evidence, REMEDIES, end.kind)
 
 
 def _size(run: Run, info: TensorInfo) -> float:

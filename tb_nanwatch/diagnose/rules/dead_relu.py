@@ -36,4 +36,4 @@ def dead_relu(run: Run) -> Iterable[Finding]:
         others = words.listing(names[1:])
         evidence.append(f"so it is with {others}")
     remedies = ("use_activation_or_normalization", "initializer", "lower_learning_rate")
-    yield Finding("dead_relu", "warning", first.name, since, last, tuple(evidence), remedies)
+    yield Finding("dead_relu", "warning", first.name, since, last, tuple(evidence), remedies, first.kind)

@@ -57,4 +57,5 @@ def exploding_gradient(run: Run) -> Iterable[Finding]:
         last,
         evidence,
         remedies,
+        "gradient",
     )

@@ -44,6 +44,7 @@ def forecast(run: Run) -> Iterable[Finding]:
         last_step=ahead.growth.last_step,
         evidence=tuple(_evidence(run, info, ahead, found)),
         remedies=("lower_learning_rate", "clip_gradients", *(("mixed_precision_policy",) if half else ())),
+        kind=info.kind,
     )
 
 

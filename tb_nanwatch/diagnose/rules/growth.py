@@ -49,7 +49,7 @@ def growth(run: Run) -> Iterable[Finding]:
             f"of the weights, {words.printable(leader[0].name)} lead: {leader[1].words('growing', 'doubling')}"
         )
     remedies = ("lower_learning_rate", "clip_gradients")
-    yield Finding("growth", "warning", info.name, line.first_step, line.last_step, tuple(evidence), remedies)
+    yield Finding("growth", "warning", info.name, line.first_step, line.last_step, tuple(evidence), remedies, info.kind)
 
 
 def _grown(run: Run, found: Newest) -> Iterable[tuple[TensorInfo, Doubling, float]]:

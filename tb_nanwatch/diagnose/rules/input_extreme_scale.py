@@ -60,7 +60,7 @@ def input_extreme_scale(run: Run) -> Iterable[Finding]:
         seen = f"at step {step:,} {what} was {times} the median of the first batches"
     evidence = (seen, f"the loss of step {step:,} was {words.magnitude(jump)} times that of the steps before")
     remedies = ("clean_input", "clip_gradients")
-    yield Finding("input_extreme_scale", "warning", found.info.name, first, until, evidence, remedies)
+    yield Finding("input_extreme_scale", "warning", found.info.name, first, until, evidence, remedies, found.info.kind)
 
 
 def _outlier(run: Run, info: TensorInfo, last: int) -> Outlier | None:

@@ -31,4 +31,4 @@ def label_invalid(run: Run) -> Iterable[Finding]:
     if label == end:
         evidence.append("labels that count from 1 look like this, and so does a last layer with one unit too few")
     loss = next((info.name for info in run.kind("loss")), "")
-    yield Finding("label_invalid", "warning", loss, note.step, note.step, tuple(evidence), ("clean_input",))
+    yield Finding("label_invalid", "warning", loss, note.step, note.step, tuple(evidence), ("clean_input",), "loss")

@@ -60,7 +60,9 @@ def learning_rate_too_high(run: Run) -> Iterable[Finding]:
     if len(rates):
         evidence.append(f"the learning rate was {words.magnitude(float(np.max(rates)))}")
     remedies = ("lower_learning_rate", "clip_gradients")
-    yield Finding("learning_rate_too_high", "warning", worst.info.name, run.first_step, last, tuple(evidence), remedies)
+    yield Finding(
+        "learning_rate_too_high", "warning", worst.info.name, run.first_step, last, tuple(evidence), remedies, "weight"
+    )
 
 
 def _most(some: Sequence[Moves], of: Sequence[Moves]) -> bool:

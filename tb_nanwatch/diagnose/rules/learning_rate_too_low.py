@@ -60,6 +60,7 @@ def learning_rate_too_low(run: Run) -> Iterable[Finding]:
         last,
         tuple(evidence),
         ("raise_learning_rate",),
+        "weight",
     )
 
 

@@ -75,7 +75,7 @@ def loss_spike(run: Run) -> Iterable[Finding]:
             evidence.append(f"it spiked {len(spikes):,} times, the last one at step {spikes[-1].step:,}")
         begin, end = min(s.step for s in spikes), max(s.over for s in spikes)
         remedies = ("clip_gradients", "lower_learning_rate", "clean_input")
-        yield Finding("loss_spike", "warning", info.name, begin, end, tuple(evidence), remedies)
+        yield Finding("loss_spike", "warning", info.name, begin, end, tuple(evidence), remedies, info.kind)
 
 
 def _spikes(steps: NDArray[np.int64], values: NDArray[np.float64], start: float) -> list[Spike]:

@@ -74,6 +74,7 @@ def saturated_activation(run: Run) -> Iterable[Finding]:
         last,
         tuple(evidence),
         (*scaled, "use_activation_or_normalization"),
+        first.kind,
     )
 
 
@@ -92,7 +93,7 @@ def _at_zero(run: Run, infos: list[TensorInfo], last: int) -> Iterable[Finding]:
         evidence.append(f"the network's input reaches {words.magnitude(raw)}: it is not scaled to about 1")
     first_two = ("clean_input", "initializer") if raw >= RAW_INPUT else ("initializer", "clean_input")
     remedies = (*first_two, "use_activation_or_normalization")
-    yield Finding("saturated_activation", "warning", first.name, since, last, tuple(evidence), remedies)
+    yield Finding("saturated_activation", "warning", first.name, since, last, tuple(evidence), remedies, first.kind)
 
 
 def _slope(run: Run, info: TensorInfo, last: int) -> tuple[str, float] | None:

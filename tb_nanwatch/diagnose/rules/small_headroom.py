@@ -49,7 +49,9 @@ def small_headroom(run: Run) -> Iterable[Finding]:
     if len(tight) > 1:
         others = [words.place(i.kind, i.name, i.layer) for i, _, _ in tight if i.tag != info.tag]
         evidence.append(f"little more is left to {words.listing(others, 3)}")
-    yield Finding("small_headroom", "warning", info.name, first, last, tuple(evidence), ("mixed_precision_policy",))
+    yield Finding(
+        "small_headroom", "warning", info.name, first, last, tuple(evidence), ("mixed_precision_policy",), info.kind
+    )
 
 
 def _tight(run: Run, info: TensorInfo, first: int, last: int) -> tuple[TensorInfo, int, float] | None:

@@ -39,5 +39,5 @@ def symmetric_weights(run: Run) -> Iterable[Finding]:
             f"{began} {words.magnitude(other)}",
             f"so its {units:,} units put out the same, get the same gradients and stay copies of each other",
         )
-        yield Finding("bad_initialization", "warning", info.name, 0, last, evidence, ("initializer",))
+        yield Finding("bad_initialization", "warning", info.name, 0, last, evidence, ("initializer",), "weight")
         return

@@ -42,4 +42,6 @@ def update_too_large(run: Run) -> Iterable[Finding]:
         others = [words.printable(m.info.name) for m in large if m is not worst]
         evidence.insert(1, f"so it is with {words.listing(others)}")
     remedies = ("clip_gradients", "lower_learning_rate", "initializer")
-    yield Finding("update_too_large", "warning", worst.info.name, run.first_step, last, tuple(evidence), remedies)
+    yield Finding(
+        "update_too_large", "warning", worst.info.name, run.first_step, last, tuple(evidence), remedies, "weight"
+    )

@@ -54,7 +54,9 @@ def update_too_small(run: Run) -> Iterable[Finding]:
             "other layers do move: was the optimizer given this variable, and is its update not rounded away?"
         )
         remedies = ("raise_learning_rate",)
-    yield Finding("update_too_small", "warning", first.info.name, run.first_step, last, tuple(evidence), remedies)
+    yield Finding(
+        "update_too_small", "warning", first.info.name, run.first_step, last, tuple(evidence), remedies, "weight"
+    )
 
 
 def _frozen(run: Run, still: Sequence[Moves], last: int) -> bool:

@@ -49,6 +49,7 @@ def vanishing_gradient(run: Run) -> Iterable[Finding]:
         last_step=last,
         evidence=_evidence(layers, float(np.median(ratio[index])), float(np.median(relative[index]))),
         remedies=("use_activation_or_normalization", "initializer"),
+        kind="gradient",
     )
 
 

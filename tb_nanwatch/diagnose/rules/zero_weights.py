@@ -37,7 +37,14 @@ def zero_weights(run: Run) -> Iterable[Finding]:
         evidence.append(f"so it is with {words.listing([words.printable(info.name) for info in found[1:]])}")
     evidence.append("zeros in front of zeros, or of units that are dead, receive no gradient: they will never learn")
     yield Finding(
-        "bad_initialization", "warning", found[0].name, run.first_step, last, tuple(evidence), ("initializer",)
+        "bad_initialization",
+        "warning",
+        found[0].name,
+        run.first_step,
+        last,
+        tuple(evidence),
+        ("initializer",),
+        "weight",
     )
 
 
