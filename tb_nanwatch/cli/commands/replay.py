@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             document["again"] = _again(opened, "model" if args.model else "step", target)
         if document["again"]["outcome"] != "finite":
             code = exits.INCIDENT
-        elif document["again"]["missing"]:  # it ran from another state, which proves nothing
+        elif as_text.incomplete(document["again"]):  # it ran from another state, which proves nothing
             code = exits.FAILURE
     if args.format == "json":
         sys.stdout.write(f"{dumps(document, indent=2)}\n")

@@ -23,6 +23,11 @@ def render_again(document: Document, out: TextIO) -> None:
     out.writelines(f"{line}\n" for line in _verdict(document["again"]))
 
 
+def incomplete(again: Mapping[str, Any]) -> bool:
+    """Whether the step ran from another state. Of a graph, loss and gradients need no slots of the optimizer."""
+    return bool(again["missing"]) and (again["how"] != "graph" or bool(again["unset"]))
+
+
 def _lines(document: Document) -> Iterator[str]:
     origin = document["origin"]
     when = dt.datetime.fromtimestamp(min(max(document["wall_time"], 0), 4e9), dt.timezone.utc)
@@ -121,7 +126,7 @@ def _range(about: Mapping[str, Any]) -> str:
 
 def _verdict(again: Mapping[str, Any]) -> Iterator[str]:
     loss = "" if again["loss"] is None else f": loss {_number(again['loss'])}"
-    if again["outcome"] == "finite" and again["missing"]:
+    if again["outcome"] == "finite" and incomplete(again):
         left = words.count(len(again["missing"]), "variable")
         yield f"no verdict: {left} of the capsule did not fit the program by name and shape; finite without{loss}"
     elif again["outcome"] == "finite":
