@@ -253,9 +253,11 @@ class Recorder(Recording):
         if self.rewind is None:
             return None
         kept = [(variable, variable.read_value()) for variable in self._device.variables()]
+        copies, self._copies = self._copies, {}  # others: a random op in a tf.function goes on where it stopped
         try:
             return self._replayed(incident, self.rewind)
         finally:  # eager steps that run again count, and write, as any other
+            self._copies = copies
             for variable, value in kept:
                 variable.assign(value)
 
