@@ -152,9 +152,9 @@ def _beginning(case: Case) -> Iterator[str]:
             yield given
     if origin.phase in MEANING:
         yield MEANING[origin.phase]
-    hidden = origin.phase == "loss" and loss_stayed_finite(case.run, incident)  # no loss that was bad was recorded
-    if origin.phase in STILL_GOOD and not hidden and was_finite(case.run, incident):
-        yield STILL_GOOD[origin.phase]
+    if origin.phase in STILL_GOOD and was_finite(case.run, incident):
+        hidden = origin.phase == "loss" and loss_stayed_finite(case.run, incident)  # no bad loss was recorded
+        yield "The outputs of the layers were finite." if hidden else STILL_GOOD[origin.phase]
     if origin.replica >= 0:
         yield f"It happened on replica {origin.replica}."
     if origin.samples:

@@ -49,7 +49,7 @@ def test_line_operands_and_samples(tmp_path: Path) -> None:
         "At step 10, after the layers, `Log` made the first bad value: 2 of 64 elements NaN. "
         "The line is /home/me/train.py:34: loss = tf.math.log(p). "
         "It was given p (float32, 128 elements from 0 to 1, 3 zeros). "
-        "The outputs of the layers were finite; the loss computed from them was not. "
+        "The outputs of the layers were finite. "  # the recorded loss was, too
         "In the batch it was samples 3 and 9."
     )
 
