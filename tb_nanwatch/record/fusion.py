@@ -33,6 +33,9 @@ _NORMALIZATIONS: Final = frozenset(["FusedBatchNorm", "FusedBatchNormV2", "Fused
 _SUMS: Final = frozenset(["BiasAdd", "BiasAddV1", "Add", "AddV2", "AddN"])
 _CONVOLUTIONS: Final = frozenset(["Conv2D", "Conv3D", "DepthwiseConv2dNative", "_FusedConv2D"])
 
+_GIVEN: Final = frozenset(["Const", "ReadVariableOp", "Rsqrt"])  # factors that are no activation of the other one
+DEEPEST: Final = 4  # products of products that are made again
+
 #: op that makes a tensor -> ops behind it with which Grappler may fuse or merge it
 _FUSED_WITH: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(_CONVOLUTIONS, _SUMS | _NORMALIZATIONS | _ACTIVATIONS),
@@ -84,7 +87,7 @@ def to_read(tensor: Any, compiled: bool) -> Any | None:
         return tensor
     source = _origin(tensor)
     if not compiled and source.op.type == "Mul":
-        return _scaled_again(*source.op.inputs)
+        return _multiplied_again(*source.op.inputs) if source.dtype.is_floating else None
     if compiled and source.op.type == "Cast" and source.op.inputs[0].dtype.is_floating:
         return source.op.inputs[0] if _origin(source.op.inputs[0]).op.type in _CONTRACTIONS else None
     return None
@@ -114,16 +117,33 @@ def _merges(source: Any, behind: Any) -> bool:
         shapes = {tuple(t.shape) if t.shape.is_fully_defined() else None for t in (*source.op.inputs, *behind.inputs)}
         return None in shapes or len(shapes) > 1
     if behind.type == "Mul" and source.op.type in _SUMS:  # x * sigmoid(x) is one kernel; a multiple of a sum is not
-        return any(t.shape.rank != 0 for t in behind.inputs if _origin(t) is not source)
+        others = [t for t in behind.inputs if _origin(t) is not source]
+        return any(t.shape.rank != 0 and _origin(t).op.type not in _GIVEN for t in others)
     return True
 
 
-def _scaled_again(one: Any, other: Any) -> Any | None:
-    """The product of a tensor and a number, as a quotient: Grappler would take a product for the one that is there."""
-    tensor, number = (one, other) if other.shape.rank == 0 else (other, one)
-    if number.shape.rank != 0 or not tensor.shape.rank or not _read_after_fusion(tensor):
+def _multiplied_again(one: Any, other: Any, depth: int = DEEPEST) -> Any | None:
+    """The same product by other ops: Grappler would take a second Mul for the one that is there.
+
+    In the next wider type a product is exact, so that rounding it gives the same number.
+    """
+    one, other = _factor(one, depth), _factor(other, depth)
+    if one is None or other is None:
         return None
-    return tensor / tf.math.reciprocal(number)
+    if one.dtype == tf.float64:
+        return one / tf.math.reciprocal(other)
+    wider = tf.float64 if one.dtype == tf.float32 else tf.float32
+    return tf.cast(tf.cast(one, wider) * tf.cast(other, wider), one.dtype)
+
+
+def _factor(tensor: Any, depth: int) -> Any | None:
+    if tensor.shape.rank == 0 or _read_after_fusion(tensor):
+        return tensor
+    source = _origin(tensor)
+    if source.op.type != "Mul" or depth == 0:
+        return None
+    product = _multiplied_again(*source.op.inputs, depth=depth - 1)
+    return None if product is None else tf.reshape(product, tf.shape(tensor))
 
 
 def _origin(tensor: Any) -> Any:

@@ -113,7 +113,8 @@ def test_functions_inside_functions(style: str, tmp_path: Path) -> None:
     assert np.isfinite(losses[:3]).all()
     for tag in by_hand[0]:
         if run.by_tag(tag) is None:
-            assert (style, tag) == ("xla", "activation/squared")  # XLA fuses it away
+            assert style == "xla", tag  # it fuses away what no contraction makes, and what crosses functions
+            assert not tag.startswith("weight/")
             continue
         recorded = {n: v for n, v in values(run, tag).items() if n < 3}
         assert recorded == pytest.approx({n: norm(by_hand[n][tag]) for n in recorded}, rel=6e-3)
