@@ -142,7 +142,8 @@ def _factor(tensor: Any, depth: int) -> Any | None:
     source = _origin(tensor)
     if source.op.type != "Mul" or depth == 0:
         return None
-    product = _multiplied_again(*source.op.inputs, depth=depth - 1)
+    left, right = source.op.inputs
+    product = _multiplied_again(left, right, depth - 1)
     return None if product is None else tf.reshape(product, tf.shape(tensor))
 
 
