@@ -42,9 +42,9 @@ def constant(run: Run, info: TensorInfo) -> float | None:
     if not len(means) or not size or not np.isfinite([weight, update, means[0]]).all() or means[0] == 0:
         return None
     mean = float(means[0])
-    spread = max(weight**2 / size - mean**2, 0.0)
+    spread = weight**2 / size - mean**2  # of one value: zero, as exactly as both are stored; never far below
     allowed = (update / np.sqrt(size)) ** 2 + PRECISION * mean**2
-    return mean if spread <= allowed and update < abs(weight) / 4 else None
+    return mean if abs(spread) <= allowed and update < abs(weight) / 4 else None
 
 
 def _puts_out_one_value(run: Run, info: TensorInfo) -> bool:
