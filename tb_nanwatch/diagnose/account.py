@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from tb_nanwatch.diagnose import place, restarted, words
+from tb_nanwatch.diagnose import place, restarted, skipped, words
 from tb_nanwatch.diagnose.causes import Case, Cause
 from tb_nanwatch.diagnose.finite import loss_stayed_finite, was_finite
+from tb_nanwatch.diagnose.headline import OPERATED, named, subject
 from tb_nanwatch.diagnose.outcome import tried
-from tb_nanwatch.format.records import Incident, Origin, Spread
+from tb_nanwatch.format.records import Incident, Spread
 
 SPREAD_NAMED: Final = 4  # tensors named per step
 SPREAD_STEPS: Final = 3  # steps told one by one
 WORTH_TELLING: Final = 0.3  # confidence of a further cause
 OTHERS_TOLD: Final = 2
 TREND_STEPS: Final = 3  # before an incident, of which the absence of growth can be told
-OPERATED: Final = ("forward", "loss", "backward", "update", "metric")  # phases in which an operation made the value
 
 #: The stretch of a step that each phase stands for.
 PHASE_WORDS: Final = {
@@ -45,47 +45,11 @@ STILL_GOOD: Final = {
     "update": "The gradients of that step were finite; what the optimizer made of them was not.",
 }
 
-CAUSE_WORDS: Final = {
-    "bad_initialization": "initial weights that are too large",
-    "bad_learning_rate": "a learning rate that is too high",
-    "division_by_zero": "a division by zero",
-    "domain_error": "a function outside of where it is defined",
-    "exp_overflow": "an exponential that overflowed",
-    "float16_overflow": "a number too large for float16",
-    "growth_overflow": "numbers that grew until they overflowed",
-    "input_extreme_scale": "data on an abnormal scale",
-    "input_nonfinite": "bad values in the data",
-    "label_invalid": "labels that the loss has no meaning for",
-    "log_of_nonpositive": "a logarithm of zero or less",
-    "loss_scale": "a loss scale that is too high",
-    "masked_or_empty_reduction": "a sum or mean over nothing",
-    "nan_gradient_through_where": "the gradient of a branch that was not selected",
-    "sqrt_or_pow_gradient_at_zero": "the slope of a root at zero",
-}
-
 ACTIONS: Final = {
     "stop": 'Training was stopped, as asked by on_nonfinite="stop".',
     "raise": 'Training was ended by an exception, as asked by on_nonfinite="raise".',
     "skip": 'Updates with non-finite gradients were not applied, as asked by on_nonfinite="skip".',
 }
-
-
-def headline(case: Case) -> str:
-    """One line: when, and in what first."""
-    incident, origin = case.incident, case.incident.origin
-    if case.op.known and origin.phase in OPERATED:
-        return f"{_event(case)}: {_operated(case)}"
-    what = _what(origin)
-    counts = words.bad_elements(origin.output)
-    where = f"{what} ({counts})" if counts else what
-    step = f"{incident.first_step:,}"
-    if origin.phase == "weights":
-        return f"Already bad when watching began at step {step}: {where}"
-    if origin.phase == "metric":
-        return f"A metric went bad at step {step}, training did not: {where}"
-    if origin.phase == "input":
-        return f"{_event(case)}: the batch already held bad values in {where}"
-    return f"{_event(case)}: first in {where}"
 
 
 def tell(case: Case, causes: Sequence[Cause], remedies: Sequence[Mapping[str, Any]], first: bool) -> Iterator[str]:
@@ -106,36 +70,10 @@ def tell(case: Case, causes: Sequence[Cause], remedies: Sequence[Mapping[str, An
         yield " ".join(_before(case))
 
 
-def _event(case: Case) -> str:
-    incident = case.incident
-    anew = restarted.finite_since(case.run, incident)
-    if anew is not None:
-        return (
-            f"Finite since it was started again at step {anew:,}; before that blew up at step {incident.first_step:,}"
-        )
-    if incident.recovered and incident.last_step is not None:
-        return f"Non-finite for a while at {words.span(incident.first_step, incident.last_step)}"
-    return f"Blew up at step {incident.first_step:,}"
-
-
-def _operated(case: Case) -> str:
-    origin, op = case.incident.origin, case.op
-    subject = f"{place.what(origin, op)}{place.line(origin)}"
-    if op.through_where:
-        return f"{subject} made {place.became(origin.output)} that the gradient brought back"
-    return f"{subject} was {place.became(origin.output)}"
-
-
-def _what(origin: Origin) -> str:
-    """The tensor of the origin; the update itself may not have been recorded, only what it left in the weights."""
-    kind = "update" if origin.phase == "update" and origin.tensor_kind == "weight" else origin.tensor_kind
-    return words.place(kind, origin.tensor, origin.layer)
-
-
 def _beginning(case: Case) -> Iterator[str]:
     incident, origin = case.incident, case.incident.origin
     operated = case.op.known and origin.phase in OPERATED
-    what = place.what(origin, case.op) if operated else _what(origin)
+    what = place.what(origin, case.op) if operated else subject(origin)
     layer = ""
     if origin.layer and (operated or words.printable(origin.layer) not in what):
         layer = f" {'in' if operated else 'of'} layer {words.printable(origin.layer)}"
@@ -146,7 +84,7 @@ def _beginning(case: Case) -> Iterator[str]:
     held = f"{'made' if operated else 'held'} the first bad value{f': {counts}' if counts else ''}"
     yield f"At step {incident.first_step:,}, {phase}, {what}{layer} {held}."
     if operated:
-        yield from place.source_sentence(origin)
+        yield from place.source_sentence(origin, case.replay)
         given = place.operands(origin.inputs)
         if given:
             yield given
@@ -206,6 +144,9 @@ def _ending(case: Case) -> Iterator[str]:
         yield "No later step was recorded."
     if incident.origin.phase != "metric" and loss_stayed_finite(run, incident):
         yield "The loss did not show it: it was finite at every step of the incident."
+    if skipped.by_loss_scaling(run, incident):
+        those = "update of that step" if incident.bad_steps == 1 else "updates of those steps"
+        yield f"Loss scaling skipped the {those}: the weights took no harm."
     if incident.action in ACTIONS:
         yield ACTIONS[incident.action]
 
@@ -236,12 +177,12 @@ def _cause(cause: Cause) -> str:
     if cause.name == "none":
         return f"The cause is not proven: {'; '.join(cause.evidence)}."
     sure = "certain" if cause.confidence >= 1 else f"confidence {cause.confidence:.0%}"
-    return f"Cause: {_named(cause.name)} ({sure}): {'; '.join(cause.evidence)}."
+    return f"Cause: {named(cause.name)} ({sure}): {'; '.join(cause.evidence)}."
 
 
 def _others(causes: Sequence[Cause]) -> str:
     likely = [cause for cause in causes if cause.confidence >= WORTH_TELLING][:OTHERS_TOLD]
-    told = [f"{_named(cause.name)} ({cause.confidence:.0%}): {cause.evidence[0]}" for cause in likely]
+    told = [f"{named(cause.name)} ({cause.confidence:.0%}): {cause.evidence[0]}" for cause in likely]
     return f"Also possible: {'; '.join(told)}." if told else ""
 
 
@@ -258,7 +199,3 @@ def to_do(remedies: Sequence[Mapping[str, Any]]) -> str:
 
 def _listed(remedies: Sequence[Mapping[str, Any]]) -> str:
     return words.listing([remedy["name"].replace("_", " ") for remedy in remedies])
-
-
-def _named(name: str) -> str:
-    return CAUSE_WORDS.get(name, name.replace("_", " "))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tb_nanwatch.diagnose import trials, words
+
+WITHOUT: Final = "without "  # how notes on what was left out begin
 
 
 def tried(trial: Mapping[str, Any]) -> str:
@@ -15,14 +17,20 @@ def tried(trial: Mapping[str, Any]) -> str:
     outcome = trial.get("outcome", "not_run")
     if outcome == "finite":
         steps = words.count(trial["steps"], "step")
-        return (
-            f"Tried on the recorded data: finite over {steps} in which it was not finite without{aside}{_loss(trial)}."
-        )
+        how, else_how = _compared(note)
+        return f"Tried on the recorded data{how}: finite over {steps}; {else_how}: not finite{_loss(trial)}."
     if outcome == "nonfinite":
         return f"Tried on the recorded data: it did not help{aside}."
     if outcome == "inconclusive":
         return f"Tried on the recorded data, without an answer{aside}."
     return f"Not tried: {note}." if note else ""
+
+
+def _compared(note: str) -> tuple[str, str]:
+    """What was changed, by the recorder's note on it, and the contrary: " with global_clipnorm=1" and "without"."""
+    if note.startswith(WITHOUT):
+        return f" {note}", "with it" if note.startswith(f"{WITHOUT}the bad sample ") else "with them"
+    return f" with {note}" if note else "", "without"
 
 
 def _loss(trial: Mapping[str, Any]) -> str:

@@ -22,13 +22,33 @@ def what(origin: Origin, op: Operation) -> str:
     return f"`{words.printable(origin.op_type)}`"
 
 
-def line(origin: Origin) -> str:
-    """Where: " at train.py:34 (train_step)" in the user's program, else " in layer hidden_4"; "" if not known."""
+def line(origin: Origin, replay: Mapping[str, Any]) -> str:
+    """Where: " at train.py:34 (train_step)" in the user's program; else the layer, and the program's line that leads
+    to it: " in layer hidden_4, called from train.py:60,"; "" if neither is known.
+    """
     source = origin.source
     if source is not None and source.file and not is_library(source.file):
         function = f" ({words.printable(source.function)})" if source.function else ""
         return f" at {words.file_name(source.file)}:{source.line}{function}"
-    return f" in layer {words.printable(origin.layer)}" if origin.layer else ""
+    layer = f" in layer {words.printable(origin.layer)}" if origin.layer else ""
+    caller = calling(origin, replay)
+    if not caller:
+        return layer
+    return (
+        f"{layer}, called from {words.file_name(caller[0])}:{caller[1]},"
+        if layer
+        else (f" called from {words.file_name(caller[0])}:{caller[1]}")
+    )
+
+
+def calling(origin: Origin, replay: Mapping[str, Any]) -> tuple[str, int] | None:
+    """File and line of the program that led to an op of a library, which the replay leaves in the library's place."""
+    if origin.source is None or not is_library(origin.source.file):
+        return None
+    library = replay.get("library", {})
+    file, number = library.get("file"), library.get("line")
+    known = isinstance(file, str) and file and isinstance(number, int) and not is_library(file)
+    return (file, number) if known else None
 
 
 def became(counts: Counts) -> str:
@@ -37,7 +57,7 @@ def became(counts: Counts) -> str:
     return words.listing([word for word, number in kinds if number]) or "not finite"
 
 
-def source_sentence(origin: Origin) -> Iterator[str]:
+def source_sentence(origin: Origin, replay: Mapping[str, Any]) -> Iterator[str]:
     """The line with its code; the library's beside it, or alone where the program's own is not known."""
     source = origin.source
     if source is None or not source.file:
@@ -47,7 +67,11 @@ def source_sentence(origin: Origin) -> Iterator[str]:
         yield f"The line is {words.printable(source.file)}:{source.line}: {code}."
     elif is_library(source.file):
         where = f"{library_path(source.file)}:{source.line}"
-        yield f"No line of your own program computes it; in the library it is {where}: {code}."
+        caller = calling(origin, replay)
+        if caller is None:
+            yield f"No line of your own program computes it; in the library it is {where}: {code}."
+        else:
+            yield f"{words.printable(caller[0])}:{caller[1]} calls the library that computes it, at {where}: {code}."
     else:
         yield f"The line is {words.printable(source.file)}:{source.line}."
 

@@ -6,6 +6,7 @@ Only what parses as one statement is rewritten; everything else gets None, and t
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -99,6 +100,15 @@ def where_inside(code: str, op_type: str, valid: str, harmless: str, divides: bo
     editor = _Divisions(quotient) if divides else _Whole(CALLS.get(op_type, ()), call)
     line = _edited(code, editor)
     return None if line is None else "\n".join([*made, line])
+
+
+def kept(code: str, otherwise: str) -> str:
+    """How the statement `code` begins, for a general line in its place: "neg = ", "return "; else "`otherwise` = ".
+
+    It need not parse: it may be the first line of several.
+    """
+    found = re.match(r"(return\b|[A-Za-z_][\w.]{0,80}\s*=(?!=))", code.strip(), re.ASCII)
+    return f"{found[0].rstrip('= ')}{' ' if found[0] == 'return' else ' = '}" if found else f"{otherwise} = "
 
 
 def _parsed(code: str) -> ast.Module | None:

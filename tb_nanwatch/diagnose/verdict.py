@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tb_nanwatch.diagnose import account, words
+from tb_nanwatch.diagnose import account, repeated, words
 from tb_nanwatch.diagnose.causes import Case, Cause
 from tb_nanwatch.diagnose.ended import error_name, error_of
 from tb_nanwatch.diagnose.finite import strays
+from tb_nanwatch.diagnose.headline import headline
 from tb_nanwatch.diagnose.rules import Finding
 from tb_nanwatch.format.records import Incident
 from tb_nanwatch.store.run import Run
@@ -36,47 +37,44 @@ def verdict(
 ) -> Verdict:
     """What happened in `run`. `causes[i]` and `remedies[i]` are of `cases[i]`, `advice[i]` of `findings[i]`."""
     if cases:
-        headline = _incident_headline(cases)
-        paragraphs = [
-            text
-            for number, (case, found, offered) in enumerate(zip(cases, causes, remedies, strict=True))
-            if number < INCIDENTS_TOLD
-            for text in account.tell(case, found, offered, first=number == 0)
-        ]
-        if len(cases) > INCIDENTS_TOLD:
-            paragraphs.append(
-                f"{words.count(len(cases) - INCIDENTS_TOLD, 'later incident')} followed; the list has them."
-            )
+        news = _incident_headline(cases, causes)
+        paragraphs: list[str] = []
+        alike = repeated.grouped(cases, causes)
+        for number, same in enumerate(alike[:INCIDENTS_TOLD]):
+            first = same[0]
+            paragraphs += account.tell(cases[first], causes[first], remedies[first], first=number == 0)
+            paragraphs += repeated.tell([cases[n] for n in same])
+        later = sum(map(len, alike[INCIDENTS_TOLD:]))
+        if later:
+            paragraphs.append(f"{words.count(later, 'later incident')} followed; the list has them.")
     elif (error := error_of(run)) is not None:
-        headline = f"Ended by an error at step {error.step:,}: {words.printable(error_name(error))}"
+        news = f"Ended by an error at step {error.step:,}: {words.printable(error_name(error))}"
         paragraphs = _strays(run)
     elif not run.steps:
-        headline = "Nothing recorded yet"
+        news = "Nothing recorded yet"
         paragraphs = ["The recorder has announced this run but written no step."]
     elif findings:
-        headline = _finding_headline(run, findings)
+        news = _finding_headline(run, findings)
         paragraphs = _strays(run)
     else:
-        headline = (
-            f"Healthy: {words.count(run.steps, 'step')}, {'no incident' if strays(run) else 'nothing non-finite'}"
-        )
+        news = f"Healthy: {words.count(run.steps, 'step')}, {'no incident' if strays(run) else 'nothing non-finite'}"
         paragraphs = _strays(run) or [
             f"Every loss, gradient and weight recorded in {words.span(run.first_step, run.last_step)} was finite."
         ]
     for finding, offered in zip(findings, advice, strict=True):
-        paragraphs += [_finding(finding, headline), *([account.to_do(offered)] if offered else [])]
-    return Verdict(headline, (*paragraphs, *_reservations(run)))
+        paragraphs += [_finding(finding, news), *([account.to_do(offered)] if offered else [])]
+    return Verdict(news, (*paragraphs, *_reservations(run)))
 
 
-def _incident_headline(cases: Sequence[Case]) -> str:
-    headline = account.headline(cases[0])
+def _incident_headline(cases: Sequence[Case], causes: Sequence[Sequence[Cause]]) -> str:
+    first = headline(cases[0], causes[0])
     if len(cases) == 1:
-        return headline
-    lasting = [case for case in cases if not case.incident.recovered]
-    if cases[0].incident.recovered and lasting:
-        earlier = words.count(_before(cases, lasting[0].incident), "earlier incident")
-        return f"{account.headline(lasting[0])}; {earlier} recovered"
-    return f"{headline}; {words.count(len(cases) - 1, 'more incident')} after it"
+        return first
+    lasting = next((n for n, case in enumerate(cases) if not case.incident.recovered), 0)
+    if lasting:
+        earlier = words.count(_before(cases, cases[lasting].incident), "earlier incident")
+        return f"{headline(cases[lasting], causes[lasting])}; {earlier} recovered"
+    return f"{first}; {words.count(len(cases) - 1, 'more incident')} after it"
 
 
 def _before(cases: Sequence[Case], incident: Incident) -> int:

@@ -11,7 +11,7 @@ from tb_nanwatch.diagnose.outcome import tried
     [
         (
             "finite",
-            "Tried on the recorded data: finite over 64 steps in which it was not finite without (epsilon 1e-7).",
+            "Tried on the recorded data with epsilon 1e-7: finite over 64 steps; without: not finite.",
         ),
         ("nonfinite", "Tried on the recorded data: it did not help (epsilon 1e-7)."),
         ("inconclusive", "Tried on the recorded data, without an answer (epsilon 1e-7)."),
@@ -53,6 +53,17 @@ def test_what_the_loss_did(course: object, says: str) -> None:
         "course": course,
     }
     assert tried(trial) == (
-        "Tried on the recorded data: finite over 64 steps in which it was not finite without "
-        f"(learning rate times 0.01){says}"
+        f"Tried on the recorded data with learning rate times 0.01: finite over 64 steps; without: not finite{says}"
     )
+
+
+@pytest.mark.parametrize(
+    ("left_out", "contrary"),
+    [
+        ("the bad sample of the failing batch", "with it"),
+        ("the 2 bad samples of the failing batch", "with them"),
+    ],
+)
+def test_what_was_left_out(left_out: str, contrary: str) -> None:
+    trial = {"outcome": "finite", "steps": 1, "control": "nonfinite", "note": f"without {left_out}"}
+    assert tried(trial) == f"Tried on the recorded data without {left_out}: finite over 1 step; {contrary}: not finite."

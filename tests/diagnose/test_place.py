@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operations import INF, NAN, operand, post_mortem
+from operations import INF, MINUS_INF, NAN, operand, post_mortem
 
 LIBRARY = "/usr/lib/python3.12/site-packages/tensorflow/python/ops/math_ops.py"
+CALLER = {"file": "/home/me/fit.py", "line": 35, "function": "main"}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,22 @@ LIBRARY = "/usr/lib/python3.12/site-packages/tensorflow/python/ops/math_ops.py"
             "Blew up at step 10: `MatMul` in layer hidden_4 was NaN",
         ),
         ({"op_type": "Square", "file": LIBRARY}, "Blew up at step 10: `Square` was NaN"),
+        (
+            {"op_type": "Square", "file": LIBRARY, "replay": {"library": CALLER}},
+            "Blew up at step 10: `Square` called from fit.py:35 was NaN",
+        ),
+        (
+            {"op_type": "MatMul", "phase": "forward", "file": LIBRARY, "layer": "h", "replay": {"library": CALLER}},
+            "Blew up at step 10: `MatMul` in layer h, called from fit.py:35, was NaN",
+        ),
+        (
+            {"op_type": "Square", "file": LIBRARY, "replay": {"library": {**CALLER, "file": LIBRARY}}},
+            "Blew up at step 10: `Square` was NaN",
+        ),
+        (
+            {"op_type": "Log", "inputs": [operand("p", 0, 1, zero=3)], "output": MINUS_INF},
+            "Blew up at step 10: `Log` at train.py:34 (train_step) was -Inf, because of a logarithm of zero or less",
+        ),
         (
             {"op_type": "Log", "phase": "backward", "replay": {"through_where": True}},
             "Blew up at step 10: `Log` at train.py:34 (train_step) made NaN that the gradient brought back",
@@ -57,6 +74,13 @@ def test_line_operands_and_samples(tmp_path: Path) -> None:
 def test_a_line_of_a_library(tmp_path: Path) -> None:
     said = beginning(tmp_path, op_type="MatMul", file=LIBRARY, code="return gen_math_ops.mat_mul(")
     assert "No line of your own program computes it; in the library it is python/ops/math_ops.py:34" in said
+
+
+def test_the_line_that_calls_the_library(tmp_path: Path) -> None:
+    said = beginning(tmp_path, op_type="MatMul", file=LIBRARY, code="return mat_mul(", replay={"library": CALLER})
+    assert (
+        "/home/me/fit.py:35 calls the library that computes it, at python/ops/math_ops.py:34: return mat_mul(" in said
+    )
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ def test_the_words_tell_what_held_and_what_did_not() -> None:
         },
     ]
     assert to_do(remedies) == (
-        "What to do: clean input. Why. Tried on the recorded data: finite over 64 steps in which it was not finite "
-        "without (a note). Otherwise: lower learning rate. Tried in vain: clip gradients."
+        "What to do: clean input. Why. Tried on the recorded data with a note: finite over 64 steps; without: "
+        "not finite. Otherwise: lower learning rate. Tried in vain: clip gradients."
     )
 
 

@@ -22,7 +22,7 @@ def clip_predictions_or_from_logits(patient: Patient) -> Advice:
     if op.forward in ("Sqrt", "Rsqrt", "Pow"):
         return _bounded(patient, "sqrt", "Negative values have no root: keep the argument above 0.")
     why = (
-        "Softmax and sigmoid underflow to exactly 0. Bounds of 1e-10 keep the logarithm finite; a loss that is given "
+        "Softmax and sigmoid round to exactly 0 or 1. Bounds of 1e-10 keep the logarithm finite; a loss that is given "
         "the logits computes log-probabilities without ever taking log(0)."
     )
     least = number(patient.value) if patient.value else "1e-06" if op.forward == "Log1p" else "1e-10"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tb_nanwatch.diagnose.operation import DIVISIONS, EXPONENTIALS, SOFTMAXES, Operation, exponent_limit
 from tb_nanwatch.diagnose.remedies.remedy import Advice, Patient
-from tb_nanwatch.diagnose.rewrite import guarded_call, where_inside
+from tb_nanwatch.diagnose.rewrite import guarded_call, kept, where_inside
 
 
 def safe_where(patient: Patient) -> Advice:
@@ -26,7 +26,7 @@ def _softmax(patient: Patient) -> Advice:
         "shares."
     )
     own = guarded_call(patient.op.code, patient.op.name, lambda _, x: f"tf.maximum({x}, {_whole(x)}.dtype.min)")
-    line = own or "weights = tf.nn.softmax(tf.maximum(scores, scores.dtype.min), axis=-1)"
+    line = own or f"{kept(patient.op.code, 'weights')}tf.nn.softmax(tf.maximum(scores, scores.dtype.min), axis=-1)"
     return Advice(why, f"# {patient.where}\n{line}" if patient.where else line)
 
 
@@ -42,7 +42,7 @@ def _division(op: Operation) -> list[str]:
         return [own]
     return [
         "safe = tf.where(tf.equal(denominator, 0), tf.ones_like(denominator), denominator)",
-        "ratio = tf.where(tf.equal(denominator, 0), tf.zeros_like(safe), numerator / safe)",
+        f"{kept(op.code, 'ratio')}tf.where(tf.equal(denominator, 0), tf.zeros_like(safe), numerator / safe)",
     ]
 
 
@@ -66,5 +66,5 @@ def _function(op: Operation) -> list[str]:
     condition = valid.format(x="x")
     return [
         f"safe = tf.where({condition}, x, tf.{harmless}_like(x))",
-        f"result = tf.where({condition}, tf.{name}(safe), tf.zeros_like(safe))",
+        f"{kept(op.code, 'result')}tf.where({condition}, tf.{name}(safe), tf.zeros_like(safe))",
     ]
