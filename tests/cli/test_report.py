@@ -145,6 +145,48 @@ def test_html_stands_alone(logs: Path, capsys: Capture) -> None:
     assert not [attr for _, attrs in tags for attr in attrs if attr[0] in ("src", "href", "onload", "style")]
 
 
+def test_html_leads_to_each_run(logs: Path, capsys: Capture) -> None:
+    runs.blow_up(logs / "a<b", "loss")
+    runs.write(logs / "good")
+    main(["report", "logs", "--format", "html"])
+    page = capsys.readouterr().out
+    assert re.findall(r'href="([^"]*)"', page) == ["#run-1", "#run-2"]
+    assert re.findall(r' id="([^"]*)"', page) == ["run-1", "run-2"]
+
+
+def test_operations_are_code_in_html(logs: Path, capsys: Capture) -> None:
+    post_mortem(logs, "Log", [operand("p", 0, 1, zero=1)], code="x = tf.math.log(p)  # `a`<b>")
+    main(["report", "logs", "--format", "html"])
+    page = capsys.readouterr().out
+    assert '<p class="headline">Blew up at step 10: <code>Log</code> at' in page
+    assert "# <code>a</code>&lt;b&gt;" in page
+
+
+def test_what_stands_last_is_the_overview(logs: Path, capsys: Capture) -> None:
+    runs.blow_up(logs / "bad", "loss")
+    runs.write(logs / "good")
+    main(["report", "logs"])
+    bad, good = capsys.readouterr().out.rstrip().splitlines()[-2:]
+    assert bad.split()[:3] == ["bad", "incident", "40"]
+    assert good.split()[:3] == ["good", "healthy", "40"]
+
+
+def test_a_run_of_its_own_has_the_name_of_its_folder(logs: Path, capsys: Capture, monkeypatch: Any) -> None:
+    runs.write(logs)
+    monkeypatch.chdir(logs)
+    main(["report", "."])
+    assert capsys.readouterr().out.startswith("run logs healthy")
+
+
+def test_nothing_made_what_came_in_with_the_data(logs: Path, capsys: Capture) -> None:
+    post_mortem(logs, "MatMul", [operand("x", 0, 1, nan=1)], phase="input")
+    main(["report", "logs"])
+    out = capsys.readouterr().out
+    assert "the batch already held bad values" in out
+    assert "What made the first bad value" not in out
+    assert "What went into it" not in out
+
+
 def test_damage_is_shown(logs: Path, capsys: Capture) -> None:
     runs.write(logs)
     (file,) = logs.iterdir()

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from tb_nanwatch.cli.document import Document
 from tb_nanwatch.diagnose import PostMortem, outcome, words
 from tb_nanwatch.diagnose.before import Before, Line
+from tb_nanwatch.diagnose.headline import OPERATED
 from tb_nanwatch.diagnose.operation import is_library
 
 MOST_ROWS: Final = 20  # of incidents and of spread; the JSON holds them all
 BARS: Final = "▁▂▃▄▅▆▇█"
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+def overview(document: Document) -> Table:
+    """Header and rows, one per run; no rows where there is only one."""
+    rows = [
+        (words.printable(document.title(f)), f.status, f"{f.run.steps:,}", f.verdict.headline) for f in document.runs
+    ]
+    return ("run", "status", "steps", "verdict"), rows if len(rows) > 1 else []
 
 
 def incidents(found: PostMortem) -> Table:
@@ -59,7 +69,7 @@ def spread(found: PostMortem) -> Table:
 
 def origin(found: PostMortem) -> Table:
     """What made the first bad value of the first incident, fact by fact; no rows where only the tensor is known."""
-    if not found.run.incidents or not found.run.incidents[0].origin.op_type:
+    if not _made(found) or not found.run.incidents[0].origin.op_type:
         return ("", ""), []
     it, entry = found.run.incidents[0].origin, found.entry["incidents"][0]
     replay = entry["replay"] or {}
@@ -86,9 +96,14 @@ def origin(found: PostMortem) -> Table:
     return ("where it began", ""), [fact for fact in facts if fact[1]]
 
 
+def _made(found: PostMortem) -> bool:
+    """Whether an operation made the first bad value: one that came in with the batch was only met by one."""
+    return bool(found.run.incidents) and found.run.incidents[0].origin.phase in OPERATED
+
+
 def operands(found: PostMortem) -> Table:
     """Header and rows of what went into that operation."""
-    inputs = found.run.incidents[0].origin.inputs if found.run.incidents else ()
+    inputs = found.run.incidents[0].origin.inputs if _made(found) else ()
     rows = [
         (
             words.printable(o.name),

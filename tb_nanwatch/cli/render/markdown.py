@@ -14,14 +14,18 @@ from tb_nanwatch.diagnose import PostMortem, words
 def render(document: Document, out: TextIO) -> None:
     """Write the report; everything that Markdown or HTML would interpret in a name is escaped."""
     parts = [f"# NaN Watch report: {_plain(words.printable(document.logdir))}"]
+    parts += _table("Runs", cells.overview(document), "##")
     for found in document.runs:
-        parts += _run(found, document.logdir)
+        parts += _run(found, document)
     parts += _damage("Files that belong to no run", document.damage)
     out.write("\n\n".join(parts) + "\n")
 
 
-def _run(found: PostMortem, logdir: str) -> list[str]:
-    parts = [f"## {_plain(words.printable(found.run.name))}: {found.status}", f"**{_plain(found.verdict.headline)}**"]
+def _run(found: PostMortem, document: Document) -> list[str]:
+    parts = [
+        f"## {_plain(words.printable(document.title(found)))}: {found.status}",
+        f"**{_plain(found.verdict.headline)}**",
+    ]
     parts += [_plain(paragraph) for paragraph in found.verdict.paragraphs]
     parts += _table("Incidents", cells.incidents(found))
     parts += _table("What made the first bad value", cells.origin(found))
@@ -33,18 +37,18 @@ def _run(found: PostMortem, logdir: str) -> list[str]:
     parts += _table("Findings", cells.findings(found))
     for name, why, snippet in cells.remedies(found):
         parts += [f"Try **{_plain(name)}**: {_plain(why)}", _fenced(snippet)]
-    for capsule in again(found, logdir):
+    for capsule in again(found, document.logdir):
         parts += [f"Step {capsule.step:,} is kept as it began:", _fenced("\n".join(capsule.lines), "sh")]
     return parts + _table("Notes", cells.notes(found)) + _damage("Damage", found.run.damage)
 
 
-def _table(title: str, content: cells.Table) -> list[str]:
+def _table(title: str, content: cells.Table, level: str = "###") -> list[str]:
     header, rows = content
     if not rows:
         return []
     first, *rest = ([_plain(cell) for cell in row] for row in (header, *rows))
     lines = [first, ["---"] * len(first), *rest]
-    return [f"### {title}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+    return [f"{level} {title}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
 
 
 def _fenced(snippet: str, language: str = "python") -> str:

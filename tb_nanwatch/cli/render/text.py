@@ -31,19 +31,26 @@ def render(document: Document, out: TextIO) -> None:
 
 
 def _report(console: Console, document: Document) -> None:
-    if len(document.runs) > 1:
-        rows = [(words.printable(f.run.name), f.status, f"{f.run.steps:,}", f.verdict.headline) for f in document.runs]
-        _table(console, words.printable(document.logdir), (("run", "status", "steps", "verdict"), rows))
-        console.print()
+    _overview(console, document)
     for found in document.runs:
-        _run(console, found, document.logdir)
+        _run(console, found, document)
     _damage(console, "Files that belong to no run", document.damage)
+    if len(document.runs) > 1:
+        console.rule(style="dim")
+    _overview(console, document)  # once more: what stands last stays on the screen
 
 
-def _run(console: Console, found: PostMortem, logdir: str) -> None:
+def _overview(console: Console, document: Document) -> None:
+    _table(console, words.printable(document.logdir), cells.overview(document))
+    if len(document.runs) > 1:
+        console.print()
+
+
+def _run(console: Console, found: PostMortem, document: Document) -> None:
     style = STYLES.get(found.status, "bold")
     console.rule(
-        Text.assemble(("run ", "dim"), words.printable(found.run.name), " ", (found.status, style)), align="left"
+        Text.assemble(("run ", "dim"), words.printable(document.title(found)), " ", (found.status, style)),
+        align="left",
     )
     console.print(Text(found.verdict.headline, style=style), soft_wrap=False)
     for paragraph in found.verdict.paragraphs:
@@ -65,7 +72,7 @@ def _run(console: Console, found: PostMortem, logdir: str) -> None:
         console.print(Text.assemble(("Try ", "bold"), name, f": {why}"))
         for code in snippet.split("\n"):
             console.print(Text(f"    {code}", style="cyan"))
-    for capsule in again(found, logdir):
+    for capsule in again(found, document.logdir):
         kept = Text.assemble(("Kept ", "bold"), f"step {capsule.step:,} as it began: {capsule.path}")
         console.print(kept, soft_wrap=True)
         for command in capsule.lines:
