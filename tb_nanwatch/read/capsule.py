@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import stat
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
 from tb_nanwatch.errors import CorruptData, UnreadableError
 from tb_nanwatch.format import capsule as layout
 from tb_nanwatch.format.arrays import Arrays
+from tb_nanwatch.format.metadata import CAPSULE_FOLDER
 
+MOST_TOLD: Final = 16  # capsules named to who gave the folder of a run
 MOST_MANIFEST: Final = 16 << 20  # bytes; a recorder writes some ten thousand
 
 
@@ -18,6 +21,9 @@ def load(path: Path) -> layout.Opened:
     if not path.is_dir():
         what = "is no folder" if path.exists() else "does not exist"
         raise UnreadableError(f"{path} {what}; give the folder of a capsule, as run/plugins/nanwatch/step_12")
+    if not (path / layout.MANIFEST).exists() and (known := below(path)):
+        told = "".join(f"\n  {capsule}" for capsule in known)
+        raise UnreadableError(f"{path} is no capsule itself; below it there is:{told}")
     capsule = layout.parse(_text(path / layout.MANIFEST))
     has_arrays = any(part.kind in ("array", "strings", "ragged", "sparse") for part in capsule.batch.leaves())
     return layout.Opened(
@@ -25,6 +31,13 @@ def load(path: Path) -> layout.Opened:
         Arrays(path / layout.BATCH) if has_arrays else None,
         Arrays(path / layout.STATE) if capsule.state else None,
     )
+
+
+def below(path: Path) -> list[Path]:
+    """Capsules of the run in a folder, or of runs up to two folders deeper, by run and step; MOST_TOLD at most."""
+    deeper = (path.glob(f"{runs}{CAPSULE_FOLDER}/step_*/{layout.MANIFEST}") for runs in ("", "*/", "*/*/"))
+    found = [m.parent for m in islice(chain.from_iterable(deeper), MOST_TOLD) if str(m).isprintable()]
+    return sorted(found, key=lambda capsule: (capsule.parent, len(capsule.name), capsule.name))
 
 
 def _text(path: Path) -> str:

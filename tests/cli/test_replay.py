@@ -458,3 +458,16 @@ def test_damage_of_the_state_is_found_before_the_step_runs(here: Path, tmp_path:
     (folder / layout.STATE).write_bytes(data)
     assert main(["replay", str(folder), "--step", "loop_edited:make"]) == exits.NOTHING_READABLE
     assert "state.npz" in capsys.readouterr().err
+
+
+def test_the_folder_of_a_run_leads_to_its_capsules(tmp_path: Path, capsys: Capture) -> None:
+    for place in ("run/plugins/nanwatch/step_9", "run/plugins/nanwatch/step_12", "other/plugins/nanwatch/step_\x1b[1m"):
+        folder = tmp_path / place
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        write(folder)
+    said = [f"{tmp_path}/run/plugins/nanwatch/step_9", f"{tmp_path}/run/plugins/nanwatch/step_12"]
+    for given in (tmp_path / "run", tmp_path):
+        assert main(["replay", str(given)]) == exits.NOTHING_READABLE
+        first, *rest = capsys.readouterr().err.splitlines()
+        assert first == f"nanwatch: {given} is no capsule itself; below it there is:"
+        assert [line.strip() for line in rest] == said
