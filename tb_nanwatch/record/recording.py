@@ -17,7 +17,7 @@ from typing import Final
 
 from tb_nanwatch.errors import NanWatchError, NonFiniteError, UsageError
 from tb_nanwatch.format.records import Incident, Note, RunHeader, TensorInfo
-from tb_nanwatch.record import failure, history
+from tb_nanwatch.record import console, failure, history
 from tb_nanwatch.record.applied.trial import TrialEnded, Trying
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.incidents import Change, Incidents
@@ -236,12 +236,14 @@ class Recording:
         if bad and self.options.on_nonfinite == "raise":
             self.close()
             assert self._incidents.newest is not None
-            raise NonFiniteError(_sentence(self._incidents.newest), asdict(self._incidents.newest))
+            raise NonFiniteError(
+                console.with_next_step(self._incidents.newest, self._path), asdict(self._incidents.newest)
+            )
 
     def _follow(self, trying: Trying) -> None:
         """End training when a trial is over. Raises TrialEnded where nobody asks `stop_requested`."""
         newest = self._incidents.newest
-        bad = None if newest is None else (newest.first_step, _sentence(newest))
+        bad = None if newest is None else (newest.first_step, console.sentence(newest))
         over = trying.after_step(self._rows.next_step - self.first_step, bad)
         if trying.news:
             self.note("trial", trying.news)
@@ -259,7 +261,8 @@ class Recording:
             better = self._investigate(change.incident)
             if better is not None:
                 self._writer.event(better, durable=True)
-            print(f"tb_nanwatch: {_sentence(better or change.incident)}", flush=True)  # noqa: T201
+            said = console.with_next_step(better or change.incident, self._path)
+            print(f"tb_nanwatch: {said}", flush=True)  # noqa: T201
 
     # ------------------------------------------------------------ beginnings and ends
 
@@ -304,24 +307,4 @@ def say_superseded(earlier: str | os.PathLike[str], later: str | os.PathLike[str
         f"tb_nanwatch: the model that {os.fspath(earlier)!r} records is watched for {os.fspath(later)!r} now: "
         "a model has one watcher, and the recording of the former ends",
         flush=True,
-    )
-
-
-def _sentence(incident: Incident) -> str:
-    """One line for the console and for NonFiniteError."""
-    origin = incident.origin
-    if origin.op_type and origin.source is not None and origin.phase != "input":
-        place = f"{Path(origin.source.file).name}:{origin.source.line} ({origin.source.function})"
-        return f"step {incident.first_step:,} is not finite: first {origin.op_type} at {place}, phase {origin.phase}"
-    where = {
-        "gradient": "the gradient of ",
-        "applied": "the gradient applied to ",
-        "weight": "the weight ",
-        "activation": "the output of ",
-    }
-    what = origin.layer if origin.tensor_kind == "activation" else origin.tensor
-    share = f" ({origin.output.bad:,} of {origin.output.size:,} elements)" if origin.output.bad else ""
-    return (
-        f"step {incident.first_step:,} is not finite: first in "
-        f"{where.get(origin.tensor_kind, f'the {origin.tensor_kind} ')}{what}{share}, phase {origin.phase}"
     )
