@@ -5,6 +5,7 @@ import pytest
 from tb_nanwatch.diagnose.rewrite import (
     guarded_call,
     guarded_root,
+    kept,
     none_of_nothing,
     safe_division,
     where_inside,
@@ -97,3 +98,21 @@ def test_a_line_with_two_logs_is_guarded_in_both() -> None:
 def test_a_division_inside_a_where() -> None:
     lines = where_inside("r = tf.where(n > 0, s / n, 0.0)", "RealDiv", "tf.not_equal({x}, 0)", "ones", divides=True)
     assert lines == "safe = tf.where(tf.not_equal(n, 0), n, tf.ones_like(n))\nr = tf.where(n > 0, s / safe, 0.0)"
+
+
+@pytest.mark.parametrize(
+    ("code", "begins"),
+    [
+        ("neg = tf.math.log(", "neg = "),
+        ("self.neg=tf.math.log(", "self.neg = "),
+        ("return tf.math.log(", "return "),
+        ("returned = 1", "returned = "),
+        ("if a == tf.math.log(x):", "result = "),
+        ("a == tf.math.log(x)", "result = "),
+        ("tf.math.log(x),", "result = "),
+        ("\x1b = 1", "result = "),
+        ("", "result = "),
+    ],
+)
+def test_a_general_line_keeps_the_beginning_of_the_statement(code: str, begins: str) -> None:
+    assert kept(code, "result") == begins

@@ -6,7 +6,7 @@ from typing import Final
 
 from tb_nanwatch.diagnose.operation import DIVISIONS
 from tb_nanwatch.diagnose.remedies.remedy import FIT, GRAPH, Advice, Patient, described, number
-from tb_nanwatch.diagnose.rewrite import guarded_root, none_of_nothing, safe_division
+from tb_nanwatch.diagnose.rewrite import guarded_root, kept, none_of_nothing, safe_division
 
 EPSILON: Final = "1e-12"
 ROOTS: Final = ("Sqrt", "Rsqrt", "Pow")
@@ -25,7 +25,7 @@ def guard_division(patient: Patient) -> Advice:
         return _root(patient, op.forward if op.forward in ROOTS else op.name.removesuffix("Grad"))
     why = "0/0 is NaN and x/0 is infinite: say what the quotient shall be where the denominator is 0."
     own = safe_division(op.code) if op.name in DIVISIONS or op.forward in DIVISIONS else None
-    return Advice(why, _at(patient, own or "ratio = tf.math.divide_no_nan(numerator, denominator)"))
+    return Advice(why, _at(patient, own or f"{kept(op.code, 'ratio')}tf.math.divide_no_nan(numerator, denominator)"))
 
 
 def _root(patient: Patient, root: str) -> Advice:
