@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tb_nanwatch.cli.render.text import PIPED_WIDTH
+from tb_nanwatch.cli.render import page
 from tb_nanwatch.cli.trying import outcome as outcomes
 from tb_nanwatch.cli.trying.outcome import Outcome
 from tb_nanwatch.diagnose.strict import dumps
@@ -69,13 +68,7 @@ def render_json(tried: Tried, out: TextIO) -> None:
 
 def render(tried: Tried, out: TextIO) -> None:
     """The table, what must be said beside it, and the verdict."""
-    console = Console(file=out, markup=False, emoji=False, highlight=False)
-    if console.is_terminal:
-        _page(console, tried)
-        return
-    page = io.StringIO()
-    _page(Console(file=page, markup=False, emoji=False, highlight=False, width=PIPED_WIDTH), tried)
-    out.write("".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines()))
+    page.write(out, lambda console: _page(console, tried))
 
 
 def _page(console: Console, tried: Tried) -> None:

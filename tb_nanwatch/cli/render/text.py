@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Final, TextIO
 
 from rich import box
@@ -11,23 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from tb_nanwatch.cli.document import Document
-from tb_nanwatch.cli.render import cells
+from tb_nanwatch.cli.render import cells, page
 from tb_nanwatch.cli.render.again import again
 from tb_nanwatch.diagnose import PostMortem, words
 
-PIPED_WIDTH: Final = 120
 STYLES: Final = {"incident": "bold red", "warning": "bold yellow", "healthy": "bold green", "empty": "bold"}
 
 
 def render(document: Document, out: TextIO) -> None:
     """Write the report; colours only if `out` is a terminal. Names go in as Text, so no markup in them counts."""
-    console = Console(file=out, markup=False, emoji=False, highlight=False)
-    if console.is_terminal:
-        _report(console, document)
-        return
-    page = io.StringIO()
-    _report(Console(file=page, markup=False, emoji=False, highlight=False, width=PIPED_WIDTH), document)
-    out.write("".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines()))  # tables are padded with blanks
+    page.write(out, lambda console: _report(console, document))
 
 
 def _report(console: Console, document: Document) -> None:
