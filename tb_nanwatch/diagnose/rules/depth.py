@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -33,6 +34,36 @@ def alive(run: Run, last: int) -> tuple[list[TensorInfo], NDArray[np.float64]]:
     curves = np.stack([curve(run, info.tag, last) for info in layers])
     found = np.nanmax(np.where(np.isnan(curves), 0.0, curves), axis=1) > 0
     return [info for info, a in zip(layers, found, strict=True) if a], curves[found]
+
+
+@dataclass(frozen=True)
+class Along:
+    """The gradients of a network along its depth.
+
+    ratio, relative float64[BINS]: the norm of the first layer's gradient to the last layer's, and to the norm of its
+    own weights; way: -1 where gradients fall from the last layer to the first, 1 where they grow, 0 for neither.
+    """
+
+    layers: list[TensorInfo]
+    ratio: NDArray[np.float64]
+    relative: NDArray[np.float64]
+    way: int
+
+    def stretches(self, run: Run, last: int, bad: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+        """As `lasting`, where both were measured."""
+        return lasting(run, bad, np.isfinite(self.ratio) & np.isfinite(self.relative), last)
+
+
+def along(run: Run, last: int) -> Along | None:
+    """The network of a run; None where it is too short, too shallow, or its first weights are not known."""
+    if last - run.first_step + 1 < FEWEST_STEPS:
+        return None
+    layers, curves = alive(run, last)
+    weight = run.by_tag(f"weight/{layers[0].name}") if len(layers) >= FEWEST_LAYERS else None
+    if weight is None:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return Along(layers, curves[0] / curves[-1], curves[0] / curve(run, weight.tag, last), one_way(curves))
 
 
 def one_way(curves: NDArray[np.float64]) -> int:

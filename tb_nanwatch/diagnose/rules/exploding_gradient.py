@@ -28,31 +28,24 @@ RELATIVE_NORM: Final = 1.0
 def exploding_gradient(run: Run) -> Iterable[Finding]:
     """At most one finding, on the first layer that receives a gradient."""
     last = last_step(run)
-    if last - run.first_step + 1 < depth.FEWEST_STEPS:
+    net = depth.along(run, last)
+    if net is None or net.way <= 0:
         return
-    layers, curves = depth.alive(run, last)
-    weight = run.by_tag(f"weight/{layers[0].name}") if len(layers) >= depth.FEWEST_LAYERS else None
-    if weight is None or depth.one_way(curves) <= 0:
-        return
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = curves[0] / curves[-1]
-        relative = curves[0] / depth.curve(run, weight.tag, last)
-    measured = np.isfinite(ratio) & np.isfinite(relative)
-    index = depth.lasting(run, (ratio > RATIO) & (relative > RELATIVE_NORM), measured, last)
+    index = net.stretches(run, last, (net.ratio > RATIO) & (net.relative > RELATIVE_NORM))
     if index is None:
         return
-    front, back = words.printable(layers[0].name), words.printable(layers[-1].name)
-    times, weights = float(np.median(ratio[index])), float(np.median(relative[index]))
+    front, back = words.printable(net.layers[0].name), words.printable(net.layers[-1].name)
+    times, weights = float(np.median(net.ratio[index])), float(np.median(net.relative[index]))
     evidence = (
         f"the gradient of {front} is {words.magnitude(times)} times that of {back}, in the median of these steps",
         f"it is {words.magnitude(weights)} times the norm of the weights themselves",
-        f"the gradient grows over {len(layers)} layers, from back to front",
+        f"the gradient grows over {len(net.layers)} layers, from back to front",
     )
     remedies = ("clip_gradients", "initializer", "use_activation_or_normalization", "lower_learning_rate")
     yield Finding(
         "exploding_gradient",
         "warning",
-        layers[0].name,
+        net.layers[0].name,
         int(depth.starts(run, last)[index[0]]),
         last,
         evidence,

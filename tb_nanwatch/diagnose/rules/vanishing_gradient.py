@@ -28,26 +28,19 @@ RELATIVE_NORM: Final = 1e-4
 def vanishing_gradient(run: Run) -> Iterable[Finding]:
     """At most one finding, on the first trainable layer that still receives a gradient."""
     last = last_step(run)
-    if last - run.first_step + 1 < depth.FEWEST_STEPS:
+    net = depth.along(run, last)
+    if net is None or net.way >= 0:
         return
-    layers, curves = depth.alive(run, last)
-    weight = run.by_tag(f"weight/{layers[0].name}") if len(layers) >= depth.FEWEST_LAYERS else None
-    if weight is None or depth.one_way(curves) >= 0:
-        return
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = curves[0] / curves[-1]
-        relative = curves[0] / depth.curve(run, weight.tag, last)
-    measured = np.isfinite(ratio) & np.isfinite(relative)
-    index = depth.lasting(run, (ratio < RATIO) & (relative < RELATIVE_NORM), measured, last)
+    index = net.stretches(run, last, (net.ratio < RATIO) & (net.relative < RELATIVE_NORM))
     if index is None:
         return
     yield Finding(
         rule="vanishing_gradient",
         severity="warning",
-        tensor=layers[0].name,
+        tensor=net.layers[0].name,
         first_step=int(depth.starts(run, last)[index[0]]),
         last_step=last,
-        evidence=_evidence(layers, float(np.median(ratio[index])), float(np.median(relative[index]))),
+        evidence=_evidence(net.layers, float(np.median(net.ratio[index])), float(np.median(net.relative[index]))),
         remedies=("use_activation_or_normalization", "initializer"),
         kind="gradient",
     )
