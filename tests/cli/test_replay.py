@@ -358,13 +358,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(trained)
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(trained)])
-    return trained
-
-
 FIT_CAPSULE = "fit/plugins/nanwatch/step_5"
 LOOP_CAPSULE = "loop/plugins/nanwatch/step_4"
 

@@ -66,13 +66,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(trained)
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(trained)])
-    return trained
-
-
 def test_it_holds_feeds_and_variables(here: Path, capsys: Capture) -> None:
     opened = load(here / CAPSULE)
     assert (opened.capsule.step, opened.capsule.origin.op_type, opened.capsule.origin.samples) == (3, "Log", (2,))

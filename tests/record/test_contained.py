@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from recorded import batches, data, mean_squared, mlp, only_run
+from recorded import batches, data, descending, mean_squared, mlp, only_run
 
 import tb_nanwatch as nanwatch
 from tb_nanwatch.record import (
@@ -142,13 +142,7 @@ def test_a_custom_loop_goes_on(style: str, tmp_path: Path, monkeypatch: pytest.M
     def trained(watched: bool) -> list[Any]:
         model = mlp(optimizer=keras.optimizers.SGD(0.1))
 
-        def step(x: Any, y: Any) -> Any:
-            with tf.GradientTape() as tape:
-                loss = mean_squared(y, model(x, training=True))
-            gradients = tape.gradient(loss, model.trainable_variables)
-            model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-            return loss
-
+        step = descending(model)
         run = tf.function(step) if style == "function" else step
         run = nanwatch.watch(run, tmp_path, model=model, optimizer=model.optimizer) if watched else run
         for x, y in batches(*data()):

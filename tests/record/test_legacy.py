@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded import batches, data, incidents, mean_squared, norm, only_run, values
+from recorded import batches, data, descending, incidents, norm, only_run, values
 
 import tb_nanwatch as nanwatch
 
@@ -107,13 +107,7 @@ def test_data_of_unknown_size(tmp_path: Path) -> None:
 def test_a_custom_loop(style: str, tmp_path: Path) -> None:
     model = mlp()
 
-    def train(x: Any, y: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = mean_squared(y, model(x, training=True))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        return loss
-
+    train = descending(model)
     step = train if style == "eager" else tf.function(train, jit_compile=style == "xla")
     with nanwatch.watch(step, tmp_path, model=model, optimizer=model.optimizer) as watched:
         for x, y in batches(*data()):

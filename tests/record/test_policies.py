@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from recorded import batches, data, mean_squared, mlp, only_run
+from recorded import batches, data, descending, mlp, only_run
 
 import tb_nanwatch as nanwatch
 
@@ -131,13 +131,7 @@ def loop(style: str, policy: str, tmp_path: Path) -> tuple[Any, int, Exception |
     """Trains on the poisoned data; the model, how many steps returned, and what was raised."""
     model = mlp(optimizer=keras.optimizers.SGD(0.1))
 
-    def train(x: Any, y: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = mean_squared(y, model(x, training=True))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        return loss
-
+    train = descending(model)
     x, y = poisoned()
     done = 0
     watched = nanwatch.watch(
