@@ -15,6 +15,7 @@ import numpy as np
 
 from tb_nanwatch.format import magnitude
 from tb_nanwatch.format.records import TensorInfo
+from tb_nanwatch.record import console
 from tb_nanwatch.stats import dtypes
 from tb_nanwatch.stats.doubling import WINDOW
 from tb_nanwatch.stats.overflow import NEAR, Forecast, soonest
@@ -127,7 +128,7 @@ def _look(seen: deque[_Seen], limits: Limits, rows: Any) -> Forecast | None:
 
 def _sentence(info: TensorInfo, found: Forecast) -> str:
     """One line for the console."""
-    what = {"gradient": "the gradient of ", "weight": "the weight ", "activation": "the output of "}.get(info.kind, "")
+    what = console.WHERE.get(info.kind, "")
     name = "the loss" if info.tag == "loss/loss" else f"{what}{info.name.removesuffix('/output')}"
     return (
         f"{name} {found.growth.words()} and reaches the {info.dtype} maximum ({_maximum(info.dtype)}) in "

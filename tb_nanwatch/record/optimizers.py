@@ -68,6 +68,16 @@ def _is_optimizer(value: Any) -> bool:
     return hasattr(value, "apply_gradients") and hasattr(value, "iterations")
 
 
+def inner_of(optimizer: Any) -> Any:
+    """The optimizer that does the work behind one that scales the loss; any other is its own."""
+    return getattr(optimizer, "inner_optimizer", None) or optimizer
+
+
+def clips(optimizer: Any) -> bool:
+    """Whether a bound can be put on the gradients that this optimizer is given."""
+    return hasattr(inner_of(optimizer), "_clip_gradients")
+
+
 def is_scaled(optimizer: Any) -> bool:
     """Whether an optimizer scales the loss dynamically and skips updates that overflow."""
     return hasattr(optimizer, "dynamic_scale") or hasattr(optimizer, "initial_scale")
@@ -77,7 +87,7 @@ def scalars_of(optimizer: Any) -> Scalars:
     """Learning rate, loss scale and iterations of a Keras optimizer, as far as it has them."""
     if optimizer is None:
         return Scalars()
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_of(optimizer)
     rate = getattr(inner, "_learning_rate", None)
     if rate is not None and not hasattr(rate, "assign"):
         rate = (lambda: inner.learning_rate) if hasattr(inner, "learning_rate") else None
@@ -112,14 +122,14 @@ def variables_of(holders: Iterable[Any]) -> list[Any]:
 
 def first_values(optimizer: Any) -> list[tuple[Any, Any]]:
     """(variable, value) of what an optimizer makes for itself, as it is before the first step."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_of(optimizer)
     values = {}
     if hasattr(inner, "initial_accumulator_value"):
         for variable in made(inner, "_accumulators"):
             values[id(raw_variable(variable))] = inner.initial_accumulator_value
-    for name, first in (("dynamic_scale", "initial_scale"),):
-        if getattr(optimizer, name, None) is not None and hasattr(optimizer, first):
-            values[id(raw_variable(getattr(optimizer, name)))] = getattr(optimizer, first)
+    scale = getattr(optimizer, "dynamic_scale", None)
+    if scale is not None and hasattr(optimizer, "initial_scale"):
+        values[id(raw_variable(scale))] = optimizer.initial_scale
     variables = [raw_variable(v) for v in variables_of([optimizer] if optimizer is not None else [])]
     return [
         (v, tf.fill(tf.shape(v), tf.cast(values.get(id(v), 0), v.dtype)))

@@ -99,7 +99,7 @@ class Recording:
             Benign({f"weight/{name}" for name in purpose}),
         )
         self._rows = StepRows(self._writer, statistics, self._weight_infos, loss_scale, self.first_step)
-        self._say_where_it_starts(self._done)
+        self._say_where_it_starts()
 
     # ------------------------------------------------------------ for entry points
 
@@ -282,15 +282,15 @@ class Recording:
             error_policy=self.options.on_nonfinite,
         )
 
-    def _say_where_it_starts(self, iterations: int) -> None:
+    def _say_where_it_starts(self) -> None:
         past = self._past
         if past.live is not None:
             text = f"process {past.live} seems to be writing to this logdir too; this recorder is an attempt of its own"
             self._say("shared_logdir", text)
         elif past.attempts:
             self.note("continued" if past.same_process else "restart", f"recorder {past.attempts + 1} of this run")
-        elif iterations > 0:
-            self.note("late", f"watching begins behind {iterations:,} steps of the optimizer, which are not recorded")
+        elif self._done > 0:
+            self.note("late", f"watching begins behind {self._done:,} steps of the optimizer, which are not recorded")
 
     def _on_disable(self, reason: str) -> None:
         if self.trying is not None:

@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 
 from tb_nanwatch.format import magnitude
-from tb_nanwatch.format.records import CountsRow, FullBlock, TensorInfo
+from tb_nanwatch.format.records import CountsRow, TensorInfo
 from tb_nanwatch.record.blocks import Rows
 from tb_nanwatch.record.device import DeviceSide, Plan
-from tb_nanwatch.record.rows import FIRST_UPDATE_ID, Gone, StepRows, corrected
+from tb_nanwatch.record.rows import FIRST_UPDATE_ID, Gone, StepRows, corrected, full_block
 from tb_nanwatch.record.weights import Weights
 from tb_nanwatch.record.writer import RunWriter
 from tb_nanwatch.stats import measures
@@ -164,16 +164,7 @@ def _write(writer: RunWriter, group: list[_Seen]) -> None:
         )
     planes = np.stack([s.stats for s in group])
     if planes.shape[1]:
-        writer.full(
-            FullBlock(
-                steps,
-                group[0].ids,
-                np.maximum(planes[:, :, measures.MAX_ABS], 0),
-                planes[:, :, measures.MEAN].astype(np.float32),
-                planes[:, :, measures.ZERO].astype(np.float32),
-                planes[:, :, measures.SUBNORMAL].astype(np.float32),
-            )
-        )
+        writer.full(full_block(steps, group[0].ids, planes))
     for seen in group:
         if seen.counts:
             writer.event(CountsRow(seen.step, seen.counts))

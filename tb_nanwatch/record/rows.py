@@ -260,16 +260,19 @@ class StepRows:
 
     def _full(self, step: int, ids: Any, stats: Any) -> None:
         if len(ids):
-            self._writer.full(
-                FullBlock(
-                    np.array([step], np.int64),
-                    ids,
-                    np.maximum(stats[None, :, measures.MAX_ABS], 0),
-                    stats[None, :, measures.MEAN].astype(np.float32),
-                    stats[None, :, measures.ZERO].astype(np.float32),
-                    stats[None, :, measures.SUBNORMAL].astype(np.float32),
-                )
-            )
+            self._writer.full(full_block(np.array([step], np.int64), ids, stats[None]))
+
+
+def full_block(steps: Any, ids: Any, stats: Any) -> FullBlock:
+    """Statistics float64[n, m, COLUMNS] of tensors `ids`, as they are written."""
+    return FullBlock(
+        steps,
+        ids,
+        np.maximum(stats[:, :, measures.MAX_ABS], 0),
+        stats[:, :, measures.MEAN].astype(np.float32),
+        stats[:, :, measures.ZERO].astype(np.float32),
+        stats[:, :, measures.SUBNORMAL].astype(np.float32),
+    )
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,14 @@ Both are done inside the step, so that they are compiled with it, and the record
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tb_nanwatch.record import distribution, own
 from tb_nanwatch.record.applied.remedy import Feeds, GraphLoop, Loop, NotApplicable, Remedy
-
-EXTREME: Final = 20.0  # inputs up to this are of ordinary size
+from tb_nanwatch.record.replay.remedies import EXTREME
 
 
 class FiniteSamples(Remedy):

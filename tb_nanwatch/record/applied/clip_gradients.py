@@ -6,6 +6,7 @@ clipped. In a graph of TensorFlow 1 the gradients that enter the optimizer's ker
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ from tb_nanwatch.record import collect
 from tb_nanwatch.record.applied import pure
 from tb_nanwatch.record.applied.remedy import Feeds, GraphLoop, NotApplicable, Remedy
 from tb_nanwatch.record.graph import names as graph_names
-from tb_nanwatch.record.graph import walk
-from tb_nanwatch.record.optimizers import is_scaled
+from tb_nanwatch.record.optimizers import clips, inner_of, is_scaled
+from tb_nanwatch.record.replay.switches import with_values
 
 
 class ClipGradients(Remedy):
@@ -36,8 +37,8 @@ class ClipGradients(Remedy):
             if is_scaled(optimizer):
                 raise NotApplicable("the gradients are scaled by an optimizer that watch() was not given")
             return
-        inner = getattr(optimizer, "inner_optimizer", None) or optimizer
-        if not hasattr(inner, "_clip_gradients"):
+        inner = inner_of(optimizer)
+        if not clips(optimizer):
             raise NotApplicable(f"{type(inner).__name__} has no place for it")
         if id(inner) not in self._optimizers:
             self._optimizers[id(inner)] = inner
@@ -48,7 +49,7 @@ class ClipGradients(Remedy):
         assert self.loop is not None
         flat = tf.nest.flatten(gradients)
         trained = all(self.loop.names.variable(source) is not None for source in tf.nest.flatten(sources))
-        if any(map(_is_keras, self.loop.optimizers)) or not trained or self._optimizers:
+        if any(map(clips, self.loop.optimizers)) or not trained or self._optimizers:
             return gradients
         if scaled:
             raise NotApplicable("the loss is scaled by an optimizer that watch() was not given")
@@ -60,7 +61,8 @@ class ClipGradients(Remedy):
         gradients = list(gradients)
         if self._by_norm:
             return list(tf.clip_by_global_norm(gradients, self._bound)[0])
-        return [None if g is None else _cut(g, self._bound) for g in gradients]
+        cut = functools.partial(tf.clip_by_value, clip_value_min=-self._bound, clip_value_max=self._bound)
+        return [None if g is None else with_values(g, cut) for g in gradients]
 
     def after_first_step(self) -> None:
         if not self._optimizers and not self._by_tape:
@@ -72,11 +74,7 @@ class ClipGradients(Remedy):
         self._by_tape = True  # what is fed is checked at every step
 
     def feeds(self, loop: GraphLoop, feeds: Feeds) -> dict[Any, Any]:
-        found = {
-            t.name: t
-            for op in loop.training
-            if walk.is_apply(op) and (t := graph_names.argument(op, "grad", "delta")) is not None
-        }
+        found = {t.name: t for op in loop.training if (t := graph_names.gradient_of(op)) is not None}
         if not found:
             raise NotApplicable("no optimizer's kernel of this graph takes a gradient as an input")
         gradients = pure.read(loop, found.values(), feeds, "the gradients")
@@ -89,15 +87,3 @@ class ClipGradients(Remedy):
         factor = min(1.0, self._bound / norm) if norm > 0 else norm + 1.0  # NaN stays NaN, as in TensorFlow
         factor = factor if np.isfinite(norm) else np.nan
         return [(g * factor).astype(g.dtype) for g in gradients]
-
-
-def _is_keras(optimizer: Any) -> bool:
-    """Whether it clips by itself where it applies, which the hooks see."""
-    return hasattr(getattr(optimizer, "inner_optimizer", None) or optimizer, "_clip_gradients")
-
-
-def _cut(gradient: Any, bound: float) -> Any:
-    if isinstance(gradient, tf.IndexedSlices):
-        values = tf.clip_by_value(gradient.values, -bound, bound)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return tf.clip_by_value(gradient, -bound, bound)

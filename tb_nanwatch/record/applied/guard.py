@@ -15,7 +15,7 @@ from tb_nanwatch.format.records import OperandStats, Origin, Source
 from tb_nanwatch.format.treatment import Treatment
 from tb_nanwatch.record.applied import pure
 from tb_nanwatch.record.applied.remedy import Feeds, GraphLoop, NotApplicable, Remedy
-from tb_nanwatch.record.graph import replay as graph_replay
+from tb_nanwatch.record.graph import guards as graph_guards
 from tb_nanwatch.record.replay import guards
 
 
@@ -72,7 +72,7 @@ class Guard(Remedy):
     # ------------------------------------------------------------ TensorFlow 1
 
     def begin_graph(self, loop: GraphLoop) -> None:
-        known = graph_replay.guard_of(self._place.op_type)
+        known = graph_guards.guard_of(self._place.op_type)
         if known is None:
             raise NotApplicable(f"no guard is known for {self._place.op_type} in a graph")
         self._number, self._kept, name, words = known

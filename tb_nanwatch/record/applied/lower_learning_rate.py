@@ -17,6 +17,7 @@ from tb_nanwatch.record import collect, distribution
 from tb_nanwatch.record.applied import pure
 from tb_nanwatch.record.applied.remedy import Feeds, GraphLoop, NotApplicable, Remedy
 from tb_nanwatch.record.graph import names as graph_names
+from tb_nanwatch.record.optimizers import inner_of
 
 
 class LowerLearningRate(Remedy):
@@ -29,7 +30,7 @@ class LowerLearningRate(Remedy):
         self._optimizers: dict[int, Any] = {}  # those whose rate is multiplied
 
     def applying(self, optimizer: Any) -> None:
-        inner = getattr(optimizer, "inner_optimizer", None) or optimizer
+        inner = inner_of(optimizer)
         if hasattr(inner, "_get_current_learning_rate") and id(inner) not in self._optimizers:
             self._optimizers[id(inner)] = inner
             object.__setattr__(inner, "_get_current_learning_rate", self._lowered(inner._get_current_learning_rate))
@@ -62,11 +63,11 @@ class LowerLearningRate(Remedy):
     # ------------------------------------------------------------ TensorFlow 1
 
     def feeds(self, loop: GraphLoop, feeds: Feeds) -> dict[Any, Any]:
-        rates = {t.name: t for op in loop.training if (t := graph_names.argument(op, "lr", "alpha")) is not None}
+        rates = graph_names.rates_of(loop.training)
         if not rates:
             raise NotApplicable("no training op of this graph takes a learning rate as an input")
-        values = pure.read(loop, rates.values(), feeds, "the learning rate")
-        return {t: value * value.dtype.type(self.factor) for t, value in zip(rates.values(), values, strict=True)}
+        values = pure.read(loop, rates, feeds, "the learning rate")
+        return {t: value * value.dtype.type(self.factor) for t, value in zip(rates, values, strict=True)}
 
 
 def _is_applying() -> bool:

@@ -32,7 +32,7 @@ def gradients(operations: Iterable[Any], by_op: Mapping[Any, Any]) -> list[tuple
             for variable, gradient in _in_branches(op, changed):
                 found.setdefault(variable, (gradient, by_op[variable]))
         elif walk.is_apply(op):
-            gradient = names.argument(op, "grad", "delta")
+            gradient = names.gradient_of(op)
             for variable in changed if gradient is not None else ():
                 found.setdefault(variable, (_outside(gradient), by_op[variable]))
         elif op.type.removeprefix("Resource").removesuffix("VariableOp") in _ADDS:
@@ -59,7 +59,7 @@ def _in_branches(op: Any, changed: Iterable[Any]) -> list[tuple[Any, Any]]:
     for branch in cond_v2.get_func_graphs(op):
         places = {t.name: place for place, t in enumerate(branch.inputs)}
         for inner in branch.get_operations():
-            gradient = names.argument(inner, "grad", "delta") if walk.is_apply(inner) else None
+            gradient = names.gradient_of(inner)
             if gradient is None:
                 continue
             while gradient.op.type == "Identity":

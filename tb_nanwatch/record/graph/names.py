@@ -71,7 +71,18 @@ def variables(graph: Any, trained: Iterable[Any] = ()) -> list[NamedVariable]:
     ]
 
 
-def argument(op: Any, *names: str) -> Any:
+def gradient_of(op: Any) -> Any:
+    """The gradient that an optimizer's kernel takes, None for another op."""
+    return _argument(op, "grad", "delta") if walk.is_apply(op) else None
+
+
+def rates_of(operations: Iterable[Any]) -> list[Any]:
+    """The learning rates that optimizers' kernels take as inputs, each tensor once."""
+    found = (_argument(op, "lr", "alpha") for op in operations)
+    return list({tensor.name: tensor for tensor in found if tensor is not None}.values())
+
+
+def _argument(op: Any, *names: str) -> Any:
     """The input of a kernel by the name in its definition, None if it has none such."""
     for definition, tensor in zip(op.op_def.input_arg, op.inputs, strict=False):
         if definition.name in names:

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tb_nanwatch.format.records import Counts, OperandStats, Origin, Source
-from tb_nanwatch.record.graph import guards, trials, walk
+from tb_nanwatch.record.graph import trials, walk
 from tb_nanwatch.record.graph.memory import Fed, Memory
 from tb_nanwatch.record.kernels import FLOATS
 from tb_nanwatch.record.replay import origin as eager_origin
@@ -164,11 +164,6 @@ def _tried(bench: trials.Bench, seen: Seen, outcome: Outcome, coarse: Origin) ->
     except tf.errors.OpError as error:
         outcome.extra["trials_failed"] = str(error).splitlines()[0][:300]
     return done
-
-
-def guard_of(op_type: str) -> tuple[int, Any, str, str] | None:
-    """(number of the input that is kept in its domain, how, name of the remedy, in words); None where none is known."""
-    return guards.guard_of(op_type)
 
 
 def look(session: Any, graph: Any, fed: Fed, losses: Sequence[Any], gradients: Sequence[Any]) -> Seen:

@@ -17,13 +17,13 @@ import tensorflow as tf
 from tb_nanwatch.format.records import Origin
 from tb_nanwatch.record.graph import guards, names, walk
 from tb_nanwatch.record.graph.memory import Fed
+from tb_nanwatch.record.replay import remedies
+from tb_nanwatch.record.replay.remedies import EXTREME
+from tb_nanwatch.record.replay.trials import HORIZON, SHARE
 
-HORIZON: Final = 64  # steps of a trial; batches are used again when they run out
 BEYOND: Final = (
     4  # steps behind the failing one where an op's input is fed: its gradient is not cut off as a bound would
 )
-SHARE: Final = 1 / 3  # of the time left, for one trial
-EXTREME: Final = 20.0  # a float feed beyond this is scaled in a trial of its own
 TRAINED: Final = ("forward", "loss", "backward", "update")
 
 Feeds = dict[Any, Any]
@@ -132,7 +132,7 @@ def _kept_inside(bench: Bench, tensor: Any, kept: Callable[[Any], Any]) -> Chang
 def _slower(bench: Bench) -> Iterator[Planned]:
     name = "lower_learning_rate"
     training = [op for op in bench.graph.get_operations() if walk.is_apply(op)]
-    rates = list({t.name: t for op in training if (t := names.argument(op, "lr", "alpha")) is not None}.values())
+    rates = names.rates_of(training)
     if not rates or not all(bench.graph.is_feedable(t) for t in rates):
         yield name, "", None, (), "no training op of this graph takes a learning rate as an input"
         return
@@ -150,8 +150,7 @@ def _cleaner(bench: Bench, origin: Origin) -> Iterator[Planned]:
     size = next((len(v) for v in map(np.asarray, failing.values()) if v.ndim), 0)
     bad = set(origin.samples)
     if bad and len(bad) < size:
-        good = [n for n in range(size) if n not in bad]
-        rows = [n if n not in bad else good[n % len(good)] for n in range(size)]
+        rows = remedies.rows_without(bad, size)
 
         def without(given: Feeds) -> Feeds:
             mine = all(given[t] is failing.get(t.name) for t in given)
@@ -161,8 +160,7 @@ def _cleaner(bench: Bench, origin: Origin) -> Iterator[Planned]:
                 else given
             )
 
-        samples = "the bad sample" if len(bad) == 1 else f"the {len(bad)} bad samples"
-        yield name, f"without {samples} of the failing batch", None, (), without
+        yield name, remedies.without_samples(bad), None, (), without
     elif bad:
         yield name, "", None, (), f"all {size} samples of the batch fail: there is no good one to keep"
     sizes = {

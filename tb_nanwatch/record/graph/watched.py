@@ -87,7 +87,7 @@ class WatchedGraph:
             if given.get(v.op, t) is not t and names.readable_here(t)
         ]
         wanted = [s for s in seen if options.wants(s.name, s.layer) and fusion.readable(s.tensor, compiled)]
-        rate = next((r for r in (names.argument(op, "lr", "alpha") for op in training) if r is not None), None)
+        rate = next(iter(names.rates_of(training)), None)
         if rate is not None and not (names.readable_here(rate) and fusion.readable(rate, compiled)):
             rate = None
         self.gauges = gauges.build(graph, wanted, losses, rate, self.weights, training)

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from tb_nanwatch.format.records import Origin
+from tb_nanwatch.record.optimizers import clips, inner_of
 from tb_nanwatch.record.replay import remedies
 from tb_nanwatch.record.replay.guards import Guard
 from tb_nanwatch.record.replay.remedies import Remedy
-from tb_nanwatch.record.replay.switches import clips
 
 VALUES: Final = (1.0, 0.5)  # bounds of single elements of gradients, as most programs have them
 ADAM: Final = 1e-7  # what Keras adds to the root in Adam's denominator
@@ -45,7 +45,7 @@ def remedies_for(bench: Any, origin: Origin, guard: Guard | None, through_where:
 
 
 def _epsilon(bench: Any) -> Remedy:
-    inner = getattr(bench.ways.optimizer, "inner_optimizer", bench.ways.optimizer)
+    inner = inner_of(bench.ways.optimizer)
     if not isinstance(getattr(inner, "epsilon", None), float):
         return Remedy("guard_division", "", impossible="the optimizer has no epsilon that can be set")
     half = any(v.dtype.name.startswith("float16") for v in bench.subject.weights)

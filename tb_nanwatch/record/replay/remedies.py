@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -186,16 +186,24 @@ def replace_samples(bad: tuple[int, ...], only: Any) -> Remedy:
     def batch(data: Any) -> Any:
         return with_rows(data, bad) if data is only else data
 
+    return Remedy("clean_input", without_samples(bad), batch=batch, setting="samples")
+
+
+def without_samples(bad: Collection[int]) -> str:
+    """What a trial does that leaves these out, in words."""
     samples = "the bad sample" if len(bad) == 1 else f"the {len(bad)} bad samples"
-    return Remedy("clean_input", f"without {samples} of the failing batch", batch=batch, setting="samples")
+    return f"without {samples} of the failing batch"
 
 
 def with_rows(data: Any, bad: tuple[int, ...]) -> Any:
     """The batch with rows `bad` replaced by the others in turn."""
-    size = batch_size(data)
+    return pick(data, rows_without(bad, batch_size(data)))
+
+
+def rows_without(bad: Collection[int], size: int) -> list[int]:
+    """Which row to take in the place of each: good ones stay, and stand in for the bad ones in turn."""
     good = [n for n in range(size) if n not in set(bad)]
-    rows = [n if n not in set(bad) else good[n % len(good)] for n in range(size)]
-    return pick(data, rows)
+    return [n if n not in set(bad) else good[n % len(good)] for n in range(size)]
 
 
 def pick(data: Any, rows: list[int]) -> Any:

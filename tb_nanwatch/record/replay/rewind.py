@@ -104,9 +104,8 @@ class Rewind:
 
     def before(self, step: int, data: Any, names: list[str] | None) -> None:
         """Take note of the call that is step `step`."""
-        if not self.on or self._investigated >= MOST:
+        if not self._counted():
             return
-        self._calls += 1
         if self._calls <= FIRST or step % 16 == 0:  # optimizers make their slots in the first step
             self._handles.add_variables(self._state())
         randomness = RandomState.now() if self._eager else None
@@ -115,9 +114,8 @@ class Rewind:
     def before_group(self, step: Callable[[], int]) -> None:
         """Take note of a call of several steps; step() is the number of its first."""
         staged = self.staged
-        if staged is None or not self.on or self._investigated >= MOST:
+        if staged is None or not self._counted():
             return
-        self._calls += 1
         if self._calls <= FIRST or self._calls % 16 == 0:
             self._handles.add_variables(self._state())
         if self._calls > 1 and not staged.found:  # it takes its batches elsewhere
@@ -129,6 +127,12 @@ class Rewind:
             self._memory.renew()
             self._grouped, self._first = 0, step()
         self._grouped += staged.steps
+
+    def _counted(self) -> bool:
+        """Count a call; False if no replay will ever ask for it."""
+        wanted = self.on and self._investigated < MOST
+        self._calls += wanted
+        return wanted
 
     def _unstage(self) -> None:
         """The calls of grouped steps, one by one."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
 from tb_nanwatch.record import own
+from tb_nanwatch.record.optimizers import clips, inner_of
 
 
 class Switches:
@@ -43,7 +44,7 @@ class Switches:
     @contextmanager
     def on(self, optimizer: Any) -> Iterator[None]:
         """A Keras optimizer that clips and steps as told, while a step is traced or runs eagerly."""
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        inner = inner_of(optimizer)
         given: dict[str, Any] = {}
         if clips(optimizer):
             clip = inner._clip_gradients
@@ -63,23 +64,19 @@ class Switches:
         norm = tf.linalg.global_norm([tf.cast(_values(g), tf.float32) for g in gradients if g is not None])
         self.seen_norm.assign(norm)
         scale = tf.where(tf.math.is_inf(self.norm), 1.0, self.norm / tf.maximum(norm, self.norm))
-        return [None if g is None else _with(g, lambda v: self._bounded(v, scale)) for g in gradients]
+        return [None if g is None else with_values(g, lambda v: self._bounded(v, scale)) for g in gradients]
 
     def _bounded(self, value: Any, scale: Any) -> Any:
         bound = tf.cast(self.value, value.dtype)
         return tf.clip_by_value(value * tf.cast(scale, value.dtype), -bound, bound)
 
 
-def clips(optimizer: Any) -> bool:
-    """Whether a bound can be put on the gradients that this optimizer is given."""
-    return hasattr(getattr(optimizer, "inner_optimizer", optimizer), "_clip_gradients")
-
-
 def _values(gradient: Any) -> Any:
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
-def _with(gradient: Any, change: Any) -> Any:
+def with_values(gradient: Any, change: Callable[[Any], Any]) -> Any:
+    """A gradient, dense or sparse, with its values changed."""
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(change(gradient.values), gradient.indices, gradient.dense_shape)
     return change(gradient)
