@@ -14,7 +14,7 @@ from recorded import data, mlp, only_run
 
 import tb_nanwatch as nanwatch
 from tb_nanwatch.read.capsule import load
-from tb_nanwatch.record.replay import batch
+from tb_nanwatch.record.replay import batch, groups
 
 STEPS, GROUP, SIZE = 22, 5, 8  # the last group is short
 
@@ -60,6 +60,28 @@ def test_the_op_of_the_step(bad: int, jit: bool, tmp_path: Path) -> None:
     given, _ = batch.together(opened.capsule.batch, opened.batch.read)[:2]
     fed = data(SIZE * STEPS)[0][SIZE * bad : SIZE * (bad + 1)].tolist()
     assert given.numpy().tolist() == [*fed[:3], [0.0] * 4, *fed[4:]]
+
+
+def test_batches_stay_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it takes long to keep one of them."""
+    keep, kept = tf.raw_ops.Stage, []
+
+    def work(*parts: Any) -> list[Any]:
+        kept.append(len(kept))
+        if len(kept) == 1:
+            np.linalg.svd(np.ones((900, 900)))  # while it lasts, other threads are free
+        return list(parts)
+
+    def slowly(values: list[Any], **about: Any) -> Any:
+        return keep(values=tf.py_function(work, values, [v.dtype for v in values]), **about)
+
+    monkeypatch.setattr(groups.tf.raw_ops, "Stage", slowly)
+    watcher = nanwatch.NanWatch(tmp_path, trial_seconds=0)
+    train(0, [watcher], steps_per_execution=GROUP)
+    watcher.close()
+    incident = only_run(tmp_path).incidents[0]
+    assert kept
+    assert (incident.first_step, incident.origin.op_type) == (0, "Log"), incident.replay_json
 
 
 def test_shadows_are_renewed(tmp_path: Path) -> None:

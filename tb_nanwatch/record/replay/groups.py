@@ -44,7 +44,7 @@ class Staged:
             optional = original(iterator)
             if not tf.executing_eagerly():
                 with self._guard.contained("keeping the batches of grouped steps"):
-                    self._keep(iterator.element_spec, optional)
+                    optional = self._keep(iterator.element_spec, optional)
             return optional
 
         OwnedIterator.get_next_as_optional = tf.autograph.experimental.do_not_convert(get_next_as_optional)
@@ -85,7 +85,11 @@ class Staged:
     def _about(self) -> dict[str, Any]:
         return {"dtypes": structure.get_flat_tensor_types(self._spec), "shared_name": self._area}
 
-    def _keep(self, spec: Any, optional: Any) -> None:
+    def _keep(self, spec: Any, optional: Any) -> Any:
+        """The same optional; who uses it waits until its batch is kept.
+
+        Without that, iterations of the loop around the steps, which overlap, keep their batches out of order.
+        """
         if self.found and not structure.are_compatible(self._spec, spec):
             self.clear()  # what was kept of another data set
         self._spec = spec
@@ -96,4 +100,5 @@ class Staged:
                 tf.raw_ops.Stage(values=tensors, shared_name=self._area)
             return tf.constant(True)
 
-        tf.cond(optional.has_value(), keep, lambda: tf.constant(False))
+        with tf.control_dependencies([tf.cond(optional.has_value(), keep, lambda: tf.constant(False))]):
+            return tf.nest.map_structure(tf.identity, optional, expand_composites=True)
