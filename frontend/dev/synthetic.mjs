@@ -1,6 +1,6 @@
 // Runs that never were: values as functions of kind, row and step, answered as http_api.md says.
 
-const KINDS = ["weight", "gradient", "activation", "update", "input"];
+const KINDS = ["weight", "gradient", "applied", "activation", "update", "input"];
 const NAN = 1, POS_INF = 2, NEG_INF = 4, MEASURED = 16;
 
 export const codeOf = (value) => (value === 0 ? 1 : Math.max(16, Math.min(65535, 16 + Math.round(72 * (Math.log2(value) + 451)))));

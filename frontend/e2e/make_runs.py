@@ -36,14 +36,15 @@ from tb_nanwatch.record.writer import RunWriter
 
 LAYERS = ("conv", "encoder/<b>mid</b>", "head")  # names are text, whatever they look like
 START = 1_700_000_000.0
-BASE = {"weight": 3.0, "gradient": 0.1, "update": 0.001, "activation": 12.0}
+BASE = {"weight": 3.0, "gradient": 0.1, "applied": 0.01, "update": 0.001, "activation": 12.0}
 
 
-def tensors() -> list[TensorInfo]:
-    """Of three layers, all kinds, and the loss."""
+def tensors(clipped: bool = False) -> list[TensorInfo]:
+    """Of three layers, all kinds, and the loss. What an optimizer applies is another tensor where it is `clipped`."""
     found: list[TensorInfo] = []
     for order, layer in enumerate(LAYERS):
         for kind, leaf in (
+            *((("applied", "kernel"),) if clipped else ()),
             ("weight", "kernel"),
             ("weight", "bias"),
             ("gradient", "kernel"),
@@ -70,8 +71,8 @@ def tensors() -> list[TensorInfo]:
 class Run:
     """A run that is being written: `bad` maps (step, tag) to state bits."""
 
-    def __init__(self, logdir: Path, name: str, attempt: int = 0, first_step: int = 0) -> None:
-        self.tensors = tensors()
+    def __init__(self, logdir: Path, name: str, attempt: int = 0, first_step: int = 0, clipped: bool = False) -> None:
+        self.tensors = tensors(clipped)
         self.norms = [t for t in self.tensors if t.kind != "loss"]
         header = RunHeader(
             writer_id=f"{name}-{attempt}",
@@ -185,8 +186,8 @@ def flash(logdir: Path) -> None:
 
 
 def healthy(logdir: Path) -> None:
-    """Nothing to report."""
-    run = Run(logdir, "healthy")
+    """Nothing to report; gradients are clipped."""
+    run = Run(logdir, "healthy", clipped=True)
     run.steps(0, 300)
     run.writer.close()
 

@@ -114,6 +114,22 @@ describe("with runs, below a path prefix", () => {
     await expect.poll(() => tab.hash()).toContain("p.nanwatch.kind=weight");
   });
 
+  test("what the optimizer applied is a kind of its own where there is any, and drawn beside the gradient", async () => {
+    tab = await Tab.open(browser, board.url, "#nanwatch&p.nanwatch.run=healthy&p.nanwatch.pins=gradient%252Fhead%252Fkernel,applied%252Fhead%252Fkernel,gradient%252Fhead%252Fbias");
+    await tab.painted();
+    const charts = tab.frame.locator("figure.line");
+    expect(await charts.count()).toBe(3); // the loss, the kernel before and after in one, the bias
+    await expect.poll(() => charts.nth(1).locator("figcaption").textContent()).toMatch(/^×head\/kernel gradients · L2 norm.*as applied 0\.02\d*0\.2\d* at step 299$/);
+    expect(await charts.nth(2).locator(".beside").count()).toBe(0);
+    await tab.frame.getByRole("button", { name: "Unpin head/kernel" }).click();
+    await expect.poll(() => charts.count()).toBe(2);
+    await tab.frame.getByRole("radio", { name: "Applied gradients" }).click();
+    await tab.painted();
+    await tab.frame.locator("nav .run", { has: tab.page.locator(".name", { hasText: "twice" }) }).click();
+    await tab.painted();
+    expect(await tab.frame.getByRole("radio").allTextContents()).toEqual(["Weights", "Gradients", "Activations", "Updates"]);
+  });
+
   test("hovering reads out the tensor and the numbers of the step", async () => {
     tab = await Tab.open(browser, board.url, "#nanwatch&p.nanwatch.run=blowup&p.nanwatch.kind=gradient&p.nanwatch.steps=80~100");
     await tab.painted();

@@ -64,7 +64,9 @@ def _incident(case: Case, causes: Sequence[Cause]) -> dict[str, Any]:
         "detected_step": incident.detected_step,
         "origin": origin_entry(incident.origin),
         "replay": _replay(case.replay),
-        "spread": [{"order": s.order, "phase": s.phase, "tensor": s.tensor} for s in incident.spread],
+        "spread": [
+            {"order": s.order, "phase": s.phase, "tensor": s.tensor, "kind": s.kind} for s in incident.spread
+        ],
         "cause": _cause(causes[0]),
         "other_causes": [_cause(cause) for cause in causes[1:]],
         "remedies": [
@@ -103,6 +105,7 @@ def origin_entry(origin: Origin) -> dict[str, Any]:
         "phase": origin.phase,
         "layer": origin.layer or None,
         "tensor": origin.tensor or None,
+        "kind": origin.tensor_kind or None,
         "op_type": origin.op_type or None,
         "op_name": origin.op_name or None,
         "source": asdict(origin.source) if origin.source is not None else None,

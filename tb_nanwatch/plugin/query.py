@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from tb_nanwatch.store.columns import STATS
 
-KINDS: Final = ("weight", "gradient", "activation", "update", "input")
+KINDS: Final = ("weight", "gradient", "applied", "activation", "update", "input")
 MAX_LEVEL: Final = 40
 MAX_ROWS: Final = 4096
 MAX_BINS: Final = 4096

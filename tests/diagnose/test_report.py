@@ -51,7 +51,7 @@ def test_the_report_has_the_keys_of_the_design(tmp_path: Path) -> None:
         "recovered": None,
         "detected_step": None,
         "origin": {
-            **dict.fromkeys(["phase", "layer", "tensor", "op_type", "op_name", "source", "replica"]),
+            **dict.fromkeys(["phase", "layer", "tensor", "kind", "op_type", "op_name", "source", "replica"]),
             **dict.fromkeys(["samples", "precision", "inputs"]),
             "output": dict.fromkeys(["nan", "pos_inf", "neg_inf", "size"]),
         },

@@ -23,7 +23,7 @@ def test_defaults_of_a_series() -> None:
     ("change", "says"),
     [
         ({"run": ""}, "parameter run: empty"),
-        ({"kind": "weights"}, "allowed are weight, gradient, activation, update, input"),
+        ({"kind": "weights"}, "allowed are weight, gradient, applied, activation, update, input"),
         ({"level": "41"}, "parameter level: '41' is not allowed; allowed is a whole number 0 to 40"),
         ({"level": "-1"}, "parameter level"),
         ({"level": "1.0"}, "parameter level"),

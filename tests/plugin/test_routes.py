@@ -14,6 +14,7 @@ from served import Server
 
 from tb_nanwatch.diagnose.strict import dumps
 from tb_nanwatch.format import magnitude
+from tb_nanwatch.format.records import TensorInfo
 from tb_nanwatch.plugin import static
 
 NAN, MEASURED = 1, 16
@@ -83,7 +84,7 @@ def test_report(server: Server) -> None:
 def test_tensors(server: Server) -> None:
     said = answer(server, "/tensors", run="bad")
     assert said["steps"] == {"first": 0, "last": 39, "count": 40}
-    assert list(said["kinds"]) == ["weight", "gradient", "activation", "update", "input"]
+    assert list(said["kinds"]) == ["weight", "gradient", "applied", "activation", "update", "input"]
     assert said["kinds"]["weight"][1] == {
         "row": 1,
         "tag": "weight/out/kernel",
@@ -132,6 +133,24 @@ def test_tile_rows_and_beyond(server: Server) -> None:
     assert not any(plane.any() for plane in planes)
     _, _, *planes = tile(server.get("/tile", run="bad", kind="gradient", level=40, tile=31).data)
     assert not any(plane.any() for plane in planes)
+
+
+def test_applied_gradients_are_rows_of_their_own(tmp_path: Path) -> None:
+    def clipped(info: TensorInfo, step: int) -> float:
+        return 0.125 if info.kind == "applied" else runs.calm(info, step)
+
+    rows = (*runs.TABLE, ("applied", "dense/kernel", "dense", "Dense", (16, 64)))
+    runs.write(tmp_path, clipped, infos=runs.network(rows))
+    server = Server(tmp_path)
+    (row,) = answer(server, "/tensors", run=".")["kinds"]["applied"]
+    assert (row["tag"], row["row"]) == ("applied/dense/kernel", 0)
+    _, _, low, _, state = tile(server.get("/tile", run=".", kind="applied", level=0, tile=0).data)
+    assert (low[0, :40] == magnitude.encode(0.125)).all()
+    assert (state[0, :40] == MEASURED).all()
+    tags = ("gradient/dense/kernel", "applied/dense/kernel")
+    before, after = (series(server.get("/series", run=".", tag=tag).data)[3][0] for tag in tags)
+    assert (before, after) == pytest.approx((0.5, 0.125), rel=0.005)
+    server.plugin.board.stop()
 
 
 def series(body: bytes) -> tuple[int, Any, Any, Any, Any]:

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { Series } from "../model/decode";
 import { NAN, POS_INF } from "../model/magnitude";
-import { plotted, stretchesOf, worthLogarithm } from "./line";
+import { aligned, plotted, stretchesOf, worthLogarithm } from "./line";
 
 function series(points: readonly (readonly [step: number, low: number, high: number, state?: number])[], stepsPerPoint = 1): Series {
   return {
@@ -33,4 +33,12 @@ test("logarithms are taken where values are positive and differ a lot", () => {
 test("trouble is gathered in stretches of one state, whatever lies between ends it", () => {
   const troubled = series([[0, 1, 1], [1, NaN, NaN, NAN], [2, NaN, NaN, NAN], [3, 1, 1, POS_INF], [4, 1, 1], [5, 1, 1, POS_INF]]);
   expect(stretchesOf(troubled)).toEqual([{ from: 1, to: 3, state: NAN }, { from: 3, to: 4, state: POS_INF }, { from: 5, to: 6, state: POS_INF }]);
+});
+
+test("a second line shares steps and scale with the first, measured at its own steps", () => {
+  const [first, second] = [series([[0, 100, 100], [1, 200, 200], [2, 400, 400]]), series([[0, 1, 1], [2, NaN, NaN, NAN]])];
+  expect(worthLogarithm(first)).toBe(false);
+  expect(worthLogarithm(first, second)).toBe(true);
+  expect(aligned({ series: first, beside: second, flags: [], logarithmic: false })).toEqual([[0.5, 1.5, 2.5], [100, 200, 400], [100, 200, 400], [1, undefined, null]]);
+  expect(aligned({ series: first, beside: undefined, flags: [], logarithmic: false })).toHaveLength(3);
 });

@@ -18,16 +18,26 @@ export interface Plotted {
   readonly banded: boolean;
 }
 
-/** Logarithmic where every finite value is positive or zero and they differ a lot. */
-export function worthLogarithm(series: Series): boolean {
+/** Logarithmic where every finite value of all lines is positive or zero and they differ a lot. */
+export function worthLogarithm(...lines: readonly Series[]): boolean {
   let [least, most] = [Infinity, 0];
-  for (let i = 0; i < series.step.length; i++) {
-    const [low, high] = [series.low[i]!, series.high[i]!];
-    if (low < 0) return false;
-    if (low > 0) least = Math.min(least, low);
-    if (high > 0) most = Math.max(most, high);
+  for (const series of lines) {
+    for (let i = 0; i < series.step.length; i++) {
+      const [low, high] = [series.low[i]!, series.high[i]!];
+      if (low < 0) return false;
+      if (low > 0) least = Math.min(least, low);
+      if (high > 0) most = Math.max(most, high);
+    }
   }
   return most > 20 * least;
+}
+
+/** What a chart holds: steps, low and high of its line, and with a second line in it that one's high. */
+export function aligned({ series, beside, logarithmic }: LineData): uPlot.AlignedData {
+  const { x, low, high } = plotted(series, logarithmic);
+  if (!beside) return [x, low, high];
+  const second = plotted(beside, logarithmic);
+  return uPlot.join([[x, low, high], [second.x, second.high]]);
 }
 
 /** Points in the middle of what they cover; between points that do not adjoin the line is broken. */
@@ -67,11 +77,15 @@ export interface LineLook {
   /** Left of the plot, as wide as the heatmap's names where there is room. */
   readonly axisWidth: number;
   readonly rightPadding: number;
+  /** With a second line, dashed. */
+  readonly paired: boolean;
 }
 
 /** State that the hooks of a chart read when they draw; replaced, never changed. */
 export interface LineData {
   readonly series: Series;
+  /** The second line, of whose trouble no symbols are drawn. */
+  readonly beside: Series | undefined;
   readonly flags: readonly Flag[];
   readonly logarithmic: boolean;
 }
@@ -144,6 +158,7 @@ export function lineOptions(look: LineLook, current: () => LineData | undefined,
       {},
       { stroke: look.color, width: 1, points: { show: false }, alpha: 0.9 },
       { stroke: look.color, width: 1.5, points: { show: (self) => (self.data[0]?.length ?? 0) < 60, size: 4, fill: look.color } },
+      ...(look.paired ? [{ stroke: palette.faint, width: 1.5, dash: [5, 3], points: { show: false } }] : []),
     ],
     bands: [{ series: [2, 1], fill: `${look.color}33` }],
     hooks: {

@@ -77,6 +77,7 @@ export function words(name: string): string {
 export const KIND_NAMES: Readonly<Record<Kind, string>> = {
   weight: "Weights",
   gradient: "Gradients",
+  applied: "Applied gradients",
   activation: "Activations",
   update: "Updates",
   input: "Inputs",

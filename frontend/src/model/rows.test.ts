@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { beginsLayer, kindsPresent, leafOf, placeOf, placeOfFinding, placeOfIncident, sharedPath, withoutShared } from "./rows";
+import { beginsLayer, counterpart, kindsPresent, leafOf, placeOf, placeOfFinding, placeOfIncident, sharedPath, withoutShared } from "./rows";
 import type { Kind, Tables, TensorRow } from "./types";
 
 function row(kind: Kind, name: string, layer: string): TensorRow {
@@ -11,7 +11,8 @@ const TABLES: Tables = {
   steps: { first: 0, last: 9, count: 10 },
   kinds: {
     weight: [row("weight", "a/kernel", "a"), row("weight", "a/bias", "a"), row("weight", "b/kernel", "b")],
-    gradient: [row("gradient", "a/kernel", "a")],
+    gradient: [row("gradient", "a/kernel", "a"), row("gradient", "b/kernel", "b")],
+    applied: [row("applied", "a/kernel", "a")],
     activation: [row("activation", "b/output", "b")],
     update: [],
     input: [],
@@ -60,8 +61,22 @@ test("an op inside a layer is shown where it spread to, else at its layer", () =
   expect(placeOfIncident(TABLES, { ...incident, origin: { phase: "backward", layer: null, tensor: "SqrtGrad" } })).toBeUndefined();
 });
 
+test("the kind that a report names comes before what the phase tells", () => {
+  expect(placeOf(TABLES, "update", "a/kernel", "", "applied")).toMatchObject({ kind: "applied" });
+  expect(placeOf(TABLES, "backward", "a/kernel", "", "loss")).toMatchObject({ kind: "gradient" });
+  const incident = { first_step: 1, last_step: null, recovered: false, detected_step: 1, origin: { phase: "update", layer: "a", tensor: "a/kernel", kind: "applied" } };
+  expect(placeOfIncident(TABLES, incident)).toMatchObject({ kind: "applied" });
+  const wrote = { ...incident, origin: { ...incident.origin, kind: "update" }, spread: [{ order: 0, phase: "weights", tensor: "a/kernel", kind: "weight" }] };
+  expect(placeOfIncident(TABLES, wrote)).toMatchObject({ kind: "weight" });
+});
+
+test("a gradient has a counterpart where an optimizer used another", () => {
+  const of = (kind: Kind, index: number) => counterpart(TABLES, { kind, row: TABLES.kinds[kind][index]! })?.row.tag;
+  expect([of("gradient", 0), of("applied", 0), of("gradient", 1), of("weight", 0)]).toEqual(["applied/a/kernel", "gradient/a/kernel", undefined, undefined]);
+});
+
 test("the kinds that have rows", () => {
-  expect(kindsPresent(TABLES)).toEqual(["weight", "gradient", "activation"]);
+  expect(kindsPresent(TABLES)).toEqual(["weight", "gradient", "applied", "activation"]);
 });
 
 test("what all paths share tells none of them apart", () => {

@@ -58,9 +58,9 @@ const KIND_OF_PHASE: Readonly<Record<string, Kind>> = {
   weights: "weight",
 };
 
-/** Where the tensor that a report names stands: by tag, else by name in the kind that its phase touches, else by layer. */
-export function placeOf(tables: Tables, phase: string, tensor: string | null, layer: string | null = ""): Place | undefined {
-  const tagged = tensor === null ? undefined : placeOfTag(tables, tensor);
+/** Where the tensor that a report names stands: by tag, else by its kind and name, else by name in the kind that its phase touches, else by layer. */
+export function placeOf(tables: Tables, phase: string, tensor: string | null, layer: string | null = "", named: string | null = ""): Place | undefined {
+  const tagged = tensor === null ? undefined : (placeOfTag(tables, tensor) ?? placeOfTag(tables, `${named}/${tensor}`));
   if (tagged) return tagged;
   const first = KIND_OF_PHASE[phase];
   const kinds = first === undefined ? KINDS : [first, ...KINDS.filter((kind) => kind !== first)];
@@ -90,13 +90,19 @@ export function placeOfIncident(tables: Tables, { origin, spread }: Incident): P
   const ordered = [...(spread ?? [])].sort((a, b) => a.order - b.order);
   // Weights are measured at every step, updates at few: where the update reached the weight at once, that is where it shows.
   const wrote = origin.phase === "update" && ordered[0]?.phase === "weights" && ordered[0].tensor === origin.tensor;
-  const first = placeOf(tables, wrote ? "weights" : origin.phase, origin.tensor);
+  const first = placeOf(tables, wrote ? "weights" : origin.phase, origin.tensor, "", wrote && origin.kind === "update" ? "weight" : origin.kind);
   if (first) return first;
   for (const stop of ordered) {
-    const place = placeOf(tables, stop.phase, stop.tensor);
+    const place = placeOf(tables, stop.phase, stop.tensor, "", stop.kind);
     if (place) return place;
   }
   return placeOf(tables, origin.phase, null, origin.layer);
+}
+
+/** The gradient of a variable before or after it was clipped, scaled or summed up: that of the other kind, where a run has both. */
+export function counterpart(tables: Tables, { kind, row }: Place): Place | undefined {
+  const other = kind === "gradient" ? "applied" : kind === "applied" ? "gradient" : undefined;
+  return other && placeOfTag(tables, `${other}/${row.name}`);
 }
 
 /** The kinds that have rows at all, in the order of the switch. */

@@ -2,7 +2,7 @@
 
 export type Status = "healthy" | "warning" | "incident" | "empty";
 
-export const KINDS = ["weight", "gradient", "activation", "update", "input"] as const;
+export const KINDS = ["weight", "gradient", "applied", "activation", "update", "input"] as const;
 export type Kind = (typeof KINDS)[number];
 
 export const STATS = ["norm", "max_abs", "mean", "zero_share", "subnormal_share", "update_ratio", "headroom"] as const;
@@ -76,6 +76,8 @@ export interface Origin {
   readonly phase: string;
   readonly layer: string | null;
   readonly tensor: string | null;
+  /** Which tensor of that name: a weight and its gradient share theirs. */
+  readonly kind?: string | null;
   readonly op_type?: string | null;
   readonly op_name?: string | null;
   readonly source?: Source | null;

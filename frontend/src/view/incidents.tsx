@@ -82,7 +82,7 @@ function Spread({ spread, step }: { readonly spread: readonly SpreadStep[]; read
       <h3>How it spread</h3>
       <ol class="spread">
         {ordered.slice(0, STOPS).map((stop) => {
-          const place = placeOf(tables, stop.phase, stop.tensor);
+          const place = placeOf(tables, stop.phase, stop.tensor, "", stop.kind);
           const name = place?.row.name ?? stop.tensor;
           return (
             <li key={stop.order}>

@@ -5,14 +5,14 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { PALETTES } from "../chart/color";
 import { GAP, RAIL } from "../chart/geometry";
-import { type LineData, lineOptions, plotted, worthLogarithm } from "../chart/line";
+import { type LineData, aligned, lineOptions, worthLogarithm } from "../chart/line";
 import { framed } from "../chart/surface";
 import type { Series } from "../model/decode";
-import { KIND_NAMES, STAT_NAMES, formatNumber, statApplies } from "../model/format";
+import { KIND_NAMES, STAT_NAMES, formatCount, formatNumber, statApplies } from "../model/format";
 import { BAD, stateWords } from "../model/magnitude";
-import { placeOfTag } from "../model/rows";
+import { counterpart, placeOfTag } from "../model/rows";
 import { type Window, span } from "../model/steps";
-import { STATS, type Stat } from "../model/types";
+import { type Kind, STATS, type Stat } from "../model/types";
 import { fetchSeries } from "../net/api";
 import { namesWidth } from "./heatmap_view";
 import * as session from "./session";
@@ -45,11 +45,14 @@ export function Lines() {
         </div>
       </div>
       {session.pins.value.length === 0 && <p class="quiet">Click a row of the heatmap to see its tensor as a line here.</p>}
-      {session.pins.value.map((tag) => {
+      {session.pins.value.map((tag, index) => {
         const place = placeOfTag(now.tables, tag);
+        const other = place && counterpart(now.tables, place);
+        const beside = other && { tag: other.row.tag, kind: other.kind };
+        if (beside && session.pins.value.slice(0, index).includes(beside.tag)) return null; // its chart has both lines
         const about = place ? `${KIND_NAMES[place.kind].toLowerCase()} · ${STAT_NAMES[stat]}${stat === "headroom" ? " (octaves)" : ""}` : "";
         if (place && !statApplies(place.kind, stat)) return <Inapplicable key={tag} tag={tag} title={place.row.name} about={`${KIND_NAMES[place.kind]} have no ${STAT_NAMES[stat].toLowerCase()}.`} />;
-        return <LineChart key={tag} tag={tag} stat={stat} title={place?.row.name ?? tag} about={about} />;
+        return <LineChart key={tag} tag={tag} stat={stat} title={place?.row.name ?? tag} about={about} beside={beside} />;
       })}
     </section>
   );
@@ -60,7 +63,12 @@ interface ChartProps {
   readonly stat: Stat | "value";
   readonly title: string;
   readonly about: string;
+  /** Drawn in the same chart: the same gradient before or after clipping. */
+  readonly beside?: { readonly tag: string; readonly kind: Kind } | undefined;
 }
+
+/** What the second line of a chart is, as its key and its value say. */
+const BESIDE: Readonly<Partial<Record<Kind, string>>> = { gradient: "before clipping", applied: "as applied" };
 
 const HEIGHT = 118;
 const POINTS = 1200;
@@ -79,12 +87,12 @@ function serves(fetched: Fetched | undefined, key: string, window: Window): bool
 }
 
 /** Fetches the series for the window and some steps around it, again when the window leaves them or the run changed. */
-function useSeries(tag: string, stat: Stat | "value") {
+function useSeries(tag: string | undefined, stat: Stat | "value") {
   const fetched = useSignal<Fetched | undefined>(undefined);
   const problem = useSignal("");
   useSignalEffect(() => {
     const [now, window, all, attempt] = [session.detail.value, session.shown.value, session.bounds.value, session.selection.value.attempt];
-    if (!now || !all) return;
+    if (!now || !all || tag === undefined) return;
     const key = `${now.run}\n${now.version}\n${attempt}\n${tag}\n${stat}`;
     if (serves(fetched.peek(), key, window)) return;
     const controller = new AbortController();
@@ -108,16 +116,17 @@ function useSeries(tag: string, stat: Stat | "value") {
   return { fetched, problem };
 }
 
-function LineChart({ tag, stat, title, about }: ChartProps) {
+function LineChart(chart: ChartProps) {
   // A chart of another statistic starts anew: its series, scale and hooks belong together.
-  return <Chart key={stat} tag={tag} stat={stat} title={title} about={about} />;
+  return <Chart key={`${chart.stat}\n${chart.beside?.tag}`} {...chart} />;
 }
 
-function Chart({ tag, stat, title, about }: ChartProps) {
+function Chart({ tag, stat, title, about, beside }: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | undefined>(undefined);
   const data = useRef<LineData | undefined>(undefined);
   const { fetched, problem } = useSeries(tag, stat);
+  const second = useSeries(beside?.tag, stat).fetched;
   const built = useSignal(0);
   const theme = session.theme.value;
 
@@ -129,13 +138,13 @@ function Chart({ tag, stat, title, about }: ChartProps) {
       if (width < 60 || (chart.current && chart.current.width === width && chart.current.root.isConnected && box.dataset["theme"] === theme)) return;
       chart.current?.destroy();
       box.dataset["theme"] = theme;
-      const look = { palette, color: palette.accent, width, height: HEIGHT, window: session.shown.peek(), axisWidth: namesWidth(width), rightPadding: RAIL + GAP };
+      const look = { palette, color: palette.accent, width, height: HEIGHT, window: session.shown.peek(), axisWidth: namesWidth(width), rightPadding: RAIL + GAP, paired: beside !== undefined };
       const listener = {
         hovered: (position: number | undefined): void => void (session.pointed.value = position),
         selected: session.showWindow,
         reset: () => session.act({ do: "window", window: null }),
       };
-      chart.current = new uPlot(lineOptions(look, () => data.current, () => session.shown.peek(), listener), [[], [], []], box);
+      chart.current = new uPlot(lineOptions(look, () => data.current, () => session.shown.peek(), listener), beside ? [[], [], [], []] : [[], [], []], box);
       built.value++;
     });
     const resized = new ResizeObserver(rebuild);
@@ -150,11 +159,11 @@ function Chart({ tag, stat, title, about }: ChartProps) {
   useSignalEffect(() => {
     const now = fetched.value;
     void built.value;
-    if (!now) return;
-    const logarithmic = worthLogarithm(now.series);
-    data.current = { series: now.series, flags: session.flags.value, logarithmic };
-    const { x, low, high } = plotted(now.series, logarithmic);
-    chart.current?.setData([x, low, high], true);
+    const other = second.value;
+    if (!now || (beside && !other)) return;
+    const logarithmic = worthLogarithm(now.series, ...(other ? [other.series] : []));
+    data.current = { series: now.series, beside: other?.series, flags: session.flags.value, logarithmic };
+    chart.current?.setData(aligned(data.current), true);
   });
   useSignalEffect(() => {
     const { from, to } = session.shown.value;
@@ -179,12 +188,15 @@ function Chart({ tag, stat, title, about }: ChartProps) {
 
   const pinned = session.pins.value.includes(tag);
   const series = fetched.value?.series;
+  const at = session.pointed.value ?? session.shown.value.to - 1e-6;
+  const other = beside && second.value && `${BESIDE[beside.kind]} ${numberAt(second.value.series, at)}`;
   return (
     <figure class="line" aria-label={`${title} by step`}>
       <figcaption>
-        {pinned && <Unpin tag={tag} title={title} />}
+        {pinned && <Unpin tags={beside ? [tag, beside.tag] : [tag]} title={title} />}
         <strong title={title}>{title}</strong> <span class="quiet">{about}</span>
-        <span class="value">{series && valueAt(series, session.pointed.value ?? session.shown.value.to - 1e-6)}</span>
+        {other && <span class="quiet beside">{other}</span>}
+        <span class="value">{series && valueAt(series, at)}</span>
       </figcaption>
       <div ref={place} style={{ height: `${HEIGHT}px` }} />
       {series && series.step.length === 0 && <p class="quiet hollow">Not measured for this tensor in these steps.</p>}
@@ -193,9 +205,12 @@ function Chart({ tag, stat, title, about }: ChartProps) {
   );
 }
 
-function Unpin({ tag, title }: { readonly tag: string; readonly title: string }) {
+function Unpin({ tags, title }: { readonly tags: readonly string[]; readonly title: string }) {
+  const unpin = (): void => {
+    for (const tag of tags) if (session.pins.peek().includes(tag)) session.act({ do: "pin", tag, shown: session.pins.peek() });
+  };
   return (
-    <button class="unpin" aria-label={`Unpin ${title}`} title="Unpin" onClick={() => session.act({ do: "pin", tag, shown: session.pins.peek() })}>
+    <button class="unpin" aria-label={`Unpin ${title}`} title="Unpin" onClick={unpin}>
       ×
     </button>
   );
@@ -205,20 +220,27 @@ function Inapplicable({ tag, title, about }: { readonly tag: string; readonly ti
   return (
     <figure class="line">
       <figcaption>
-        <Unpin tag={tag} title={title} />
+        <Unpin tags={[tag]} title={title} />
         <strong title={title}>{title}</strong> <span class="quiet">{about}</span>
       </figcaption>
     </figure>
   );
 }
 
-/** The value at a position, or the last one before it. */
+/** The value at a position, or the last one before it, and its step. */
 function valueAt(series: Series, position: number): string {
-  const count = series.step.length;
-  if (count === 0) return "";
-  const index = Math.max(0, bisectRight(series.step, position) - 1);
+  return series.step.length === 0 ? "" : `${numberAt(series, position)} at step ${formatCount(series.step[indexAt(series, position)]!)}`;
+}
+
+function indexAt(series: Series, position: number): number {
+  return Math.max(0, bisectRight(series.step, position) - 1);
+}
+
+function numberAt(series: Series, position: number): string {
+  if (series.step.length === 0) return "not measured";
+  const index = indexAt(series, position);
   const [low, high, state] = [series.low[index]!, series.high[index]!, series.state[index]!];
   const numbers = Number.isNaN(high) ? "" : low === high || Math.abs(high - low) < 1e-6 * Math.abs(high) ? formatNumber(high) : `${formatNumber(low)} to ${formatNumber(high)}`;
   const text = [stateWords(state & BAD), numbers].filter((part) => part !== "").join(", ");
-  return `${text || "not measured"} at step ${series.step[index]!.toLocaleString("en-US")}`;
+  return text || "not measured";
 }
