@@ -13,4 +13,7 @@ NOTHING_READABLE: Final = 5
 INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell counts
 BROKEN_PIPE: Final = 141  # 128 + SIGPIPE
 
-TEXT: Final = "exit codes: 0 healthy, 3 warnings or damage, 4 an incident, 5 nothing readable, 1 failure, 2 wrong usage"
+TEXT: Final = (
+    "exit codes: 0 healthy, 3 warnings, damage or a mended run, 4 an incident, 5 nothing readable, 1 failure, "
+    "2 wrong usage"
+)

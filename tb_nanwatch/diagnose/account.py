@@ -33,7 +33,8 @@ PHASE_WORDS: Final = {
 #: What the phase says of where the value came from.
 MEANING: Final = {
     "input": "It came in with the data; nothing in the network made it.",
-    "weights": "What made it bad happened before, and is not in this run.",
+    "weights": "What made it bad happened before, and is not in this run: look at what was loaded, such as a "
+    "checkpoint that was written when the values were bad already, or at how the weights were set.",
     "metric": "Loss, gradients and weights stayed finite: only a metric was touched.",
 }
 
@@ -44,6 +45,8 @@ STILL_GOOD: Final = {
     "backward": "The loss of that step was finite; the gradient was not.",
     "update": "The gradients of that step were finite; what the optimizer made of them was not.",
 }
+
+GRAPHS: Final = ("hook", "watch_session")  # entry points
 
 ACTIONS: Final = {
     "stop": 'Training was stopped, as asked by on_nonfinite="stop".',
@@ -80,6 +83,8 @@ def _beginning(case: Case) -> Iterator[str]:
     if origin.layer_class:
         layer += f" ({words.printable(origin.layer_class)})"
     phase = PHASE_WORDS.get(origin.phase, f"in phase {words.printable(origin.phase)}")
+    if origin.phase == "loss" and _is_graph(case):
+        phase = "on the way from the feeds to the loss"
     counts = words.bad_elements(origin.output)
     held = f"{'made' if operated else 'held'} the first bad value{f': {counts}' if counts else ''}"
     yield f"At step {incident.first_step:,}, {phase}, {what}{layer} {held}."
@@ -90,16 +95,25 @@ def _beginning(case: Case) -> Iterator[str]:
             yield given
     if origin.phase in MEANING:
         yield MEANING[origin.phase]
-    if origin.phase in STILL_GOOD and was_finite(case.run, incident):
+    if (
+        origin.phase in STILL_GOOD
+        and not (origin.phase == "loss" and _is_graph(case))
+        and was_finite(case.run, incident)
+    ):
         hidden = origin.phase == "loss" and loss_stayed_finite(case.run, incident)  # no bad loss was recorded
         yield "The outputs of the layers were finite." if hidden else STILL_GOOD[origin.phase]
     if origin.replica >= 0:
         yield f"It happened on replica {origin.replica}."
     if origin.samples:
-        yield f"In the batch it was {words.samples(origin.samples)}."
+        yield f"In the batch it was {place.samples(origin)}."
     replayed = place.replay_sentence(case.replay)
-    if replayed:
+    if replayed and origin.phase != "weights":  # no step made those
         yield replayed
+
+
+def _is_graph(case: Case) -> bool:
+    """Whether it is a graph of TensorFlow 1, in which nothing tells where the layers end and the loss begins."""
+    return case.run.header.entry_point in GRAPHS
 
 
 def _spread(incident: Incident) -> str:

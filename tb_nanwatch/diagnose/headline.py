@@ -75,7 +75,10 @@ def _event(case: Case) -> str:
 
 def _operated(case: Case) -> str:
     origin, op = case.incident.origin, case.op
-    what = f"{place.what(origin, op)}{place.line(origin, case.replay)}"
+    made = place.what(origin, op)
+    if origin.phase == "update" and made.startswith("`"):
+        made = f"the optimizer's {made}"
+    what = f"{made}{place.line(origin, case.replay)}"
     if op.through_where:
         return f"{what} made {place.became(origin.output)} that the gradient brought back"
     return f"{what} was {place.became(origin.output)}"

@@ -10,6 +10,7 @@ from tb_nanwatch.diagnose.operation import Operation, code_of, is_library
 from tb_nanwatch.format.records import Counts, OperandStats, Origin
 
 OPERANDS_TOLD: Final = 3
+LONGEST_WHY: Final = 300  # characters of the replay's own words
 LIBRARY_DEPTH: Final = 3  # parts of a library's path that tell which it is
 
 
@@ -28,7 +29,8 @@ def line(origin: Origin, replay: Mapping[str, Any]) -> str:
     """
     source = origin.source
     if source is not None and source.file and not is_library(source.file):
-        function = f" ({words.printable(source.function)})" if source.function else ""
+        named = source.function and source.function != "<module>"
+        function = f" ({words.printable(source.function)})" if named else ""
         return f" at {words.file_name(source.file)}:{source.line}{function}"
     layer = f" in layer {words.printable(origin.layer)}" if origin.layer else ""
     caller = calling(origin, replay)
@@ -82,6 +84,12 @@ def library_path(path: str) -> str:
     return words.printable("/".join(inside.split("/")[-LIBRARY_DEPTH:]))
 
 
+def samples(origin: Origin) -> str:
+    """Which samples of the batch the op failed for; "" where that is not known. Failing for all says nothing of any."""
+    size = max((operand.shape[0] for operand in origin.inputs if operand.shape), default=0)
+    return words.samples(origin.samples, size)
+
+
 def operands(inputs: tuple[OperandStats, ...]) -> str:
     """What went in, as a sentence; "" without operands."""
     named = [o for o in inputs if "float" in o.dtype or not o.name.startswith("input ")]  # axes and shapes have no name
@@ -108,7 +116,7 @@ def operand_text(operand: OperandStats) -> str:
 def replay_sentence(replay: Mapping[str, Any]) -> str:
     """How sure the op is, or why there is none; "" where the replay simply reproduced it, or none was made."""
     outcome = str(replay.get("replay", ""))
-    why = words.printable(str(replay.get("why") or ""))
+    why = words.escaped(str(replay.get("why") or ""))[:LONGEST_WHY]
     if outcome == "reproduced under XLA only":
         return "Run op by op the step is finite: only XLA computes it so."
     if outcome == "refused":

@@ -29,7 +29,7 @@ class PostMortem:
 
     @property
     def status(self) -> str:
-        """One of "healthy", "warning", "incident"; "empty" for a run without a recorded step."""
+        """One of "healthy", "warning", "incident", "mended"; "empty" for a run without a recorded step."""
         return str(self.entry["status"])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from tb_nanwatch.diagnose import remedies, trials
+from tb_nanwatch.diagnose import remedies, restarted, trials
 from tb_nanwatch.diagnose.causes import Case, Cause
 from tb_nanwatch.diagnose.rules import Finding
 from tb_nanwatch.diagnose.strict import strict
@@ -40,7 +40,7 @@ def run_entry(
 
 def _status(run: Run, findings: Sequence[Finding]) -> str:
     if run.incidents:
-        return "incident"
+        return "incident" if restarted.mended(run) is None else "mended"
     if findings:
         return "warning"
     return "healthy" if run.steps else "empty"
@@ -64,9 +64,7 @@ def _incident(case: Case, causes: Sequence[Cause]) -> dict[str, Any]:
         "detected_step": incident.detected_step,
         "origin": origin_entry(incident.origin),
         "replay": _replay(case.replay),
-        "spread": [
-            {"order": s.order, "phase": s.phase, "tensor": s.tensor, "kind": s.kind} for s in incident.spread
-        ],
+        "spread": [{"order": s.order, "phase": s.phase, "tensor": s.tensor, "kind": s.kind} for s in incident.spread],
         "cause": _cause(causes[0]),
         "other_causes": [_cause(cause) for cause in causes[1:]],
         "remedies": [

@@ -10,13 +10,20 @@ from tb_nanwatch.store.run import Attempt, Run
 FINITE_STEPS: Final = 10  # as many as make an incident "recovered"
 
 
-def finite_since(run: Run, incident: Incident) -> int | None:
-    """First step of the newest start, if that came after the incident, has been going for a while and had none."""
-    later = _later(run, incident)
-    if incident.recovered or not later or later[-1].last_step - later[-1].first_step + 1 < FINITE_STEPS:
+def mended(run: Run) -> int | None:
+    """First step of the newest start, if all incidents came before it and it has been going for a while."""
+    if not run.incidents or len(run.attempts) < 2:
         return None
-    since = later[-1].header.wall_time
-    return None if any(other.wall_time >= since for other in run.incidents) else later[-1].first_step
+    newest = run.attempts[-1]
+    if newest.last_step - newest.first_step + 1 < FINITE_STEPS:
+        return None
+    over = all(incident.wall_time < newest.header.wall_time for incident in run.incidents)
+    return newest.first_step if over else None
+
+
+def finite_since(run: Run, incident: Incident) -> int | None:
+    """The same for an incident that lasted as long as its start of the run did."""
+    return None if incident.recovered else mended(run)
 
 
 def cut_off(run: Run, incident: Incident) -> int | None:

@@ -51,7 +51,7 @@ def verdict(
         news = f"Ended by an error at step {error.step:,}: {words.printable(error_name(error))}"
         paragraphs = _strays(run)
     elif not run.steps:
-        news = "Nothing recorded yet"
+        news = f"Nothing readable: {words.printable(run.damage[0])}" if run.damage else "Nothing recorded yet"
         paragraphs = ["The recorder has announced this run but written no step."]
     elif findings:
         news = _finding_headline(run, findings)

@@ -33,10 +33,12 @@ def file_name(path: str) -> str:
     return printable(re.split(r"[\\/]", path)[-1])
 
 
-def samples(numbers: Sequence[int]) -> str:
-    """Samples of a batch: "sample 3", "samples 3, 6 and 9"; empty without any."""
+def samples(numbers: Sequence[int], size: int = 0) -> str:
+    """Samples of a batch: "sample 3", "samples 3, 6 and 9", "all 32 samples" of a known size; empty without any."""
     if not numbers:
         return ""
+    if len(numbers) == size > 1:
+        return f"all {size:,} samples"
     return f"{'sample' if len(numbers) == 1 else 'samples'} {listing([str(number) for number in numbers], 8)}"
 
 

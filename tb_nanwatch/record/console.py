@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Final
 
-from tb_nanwatch.format.records import Incident, Origin
+from tb_nanwatch.format.records import Incident, Origin, Source
 from tb_nanwatch.record.replay.source import is_users
 
 WHERE: Final = {
@@ -44,8 +44,14 @@ def _line(incident: Incident) -> str:
     if not is_users(source.file):
         caller = json.loads(incident.replay_json or "{}").get("library")  # our own replay wrote it
         if caller and is_users(caller["file"]):
-            return f"called from {Path(caller['file']).name}:{caller['line']} ({caller['function']})"
-    return f"at {Path(source.file).name}:{source.line} ({source.function})"
+            source = Source(caller["file"], caller["line"], caller["function"], "")
+            return f"called from {_spot(source)}"
+    return f"at {_spot(source)}"
+
+
+def _spot(source: Source) -> str:
+    function = "" if source.function == "<module>" else f" ({source.function})"
+    return f"{Path(source.file).name}:{source.line}{function}"
 
 
 def _share(origin: Origin) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operations import INF, MINUS_INF, NAN, operand, post_mortem
+import runs
+from operations import INF, MINUS_INF, NAN, examined, operand, post_mortem
 
 LIBRARY = "/usr/lib/python3.12/site-packages/tensorflow/python/ops/math_ops.py"
 CALLER = {"file": "/home/me/fit.py", "line": 35, "function": "main"}
@@ -44,6 +45,14 @@ CALLER = {"file": "/home/me/fit.py", "line": 35, "function": "main"}
         (
             {"op_type": "Log", "phase": "backward", "replay": {"through_where": True}},
             "Blew up at step 10: `Log` at train.py:34 (train_step) made NaN that the gradient brought back",
+        ),
+        (
+            {"op_type": "AssignAddVariableOp", "phase": "update"},
+            "Blew up at step 10: the optimizer's `AssignAddVariableOp` at train.py:34 (train_step) was NaN",
+        ),
+        (
+            {"op_type": "Exp", "output": INF, "function": "<module>"},
+            "Blew up at step 10: `Exp` at train.py:34 was +Inf",
         ),
         (
             {"op_type": "Log", "file": "C:\\code\\my train.py"},
@@ -101,3 +110,39 @@ def test_how_the_replay_went(replay: dict[str, str], said: str, tmp_path: Path) 
 
 def test_nothing_is_said_of_a_replay_that_went_well(tmp_path: Path) -> None:
     assert "replay" not in beginning(tmp_path, op_type="Log").lower()
+
+
+def test_an_op_that_fails_for_all_samples_lists_none(tmp_path: Path) -> None:
+    samples = tuple(range(32))
+    assert "In the batch it was all 32 samples." in beginning(
+        tmp_path / "all", op_type="RealDiv", inputs=[operand("x", 0, 1)], samples=samples
+    )
+    said = beginning(tmp_path / "some", op_type="RealDiv", inputs=[operand("x", 0, 1)], samples=samples[:31])
+    assert "In the batch it was samples 0, 1, 2, 3, 4, 5, 6, 7 and 23 more." in said
+
+
+def test_a_graph_of_tensorflow_1_has_no_end_of_the_layers(tmp_path: Path) -> None:
+    said = beginning(tmp_path / "graph", op_type="RealDiv", entry_point="watch_session")
+    assert "At step 10, on the way from the feeds to the loss, `RealDiv` made the first bad value" in said
+    assert "outputs of the layers" not in said
+    other = beginning(tmp_path / "fit", op_type="RealDiv")
+    assert "At step 10, after the layers," in other
+    assert "The outputs of the layers were finite" in other
+
+
+def test_weights_that_came_bad_were_made_in_no_step(tmp_path: Path) -> None:
+    said = beginning(tmp_path, op_type="", phase="weights", at=0, replay={"replay": "not reproduced", "why": "x" * 400})
+    assert "replay" not in said
+    assert "look at what was loaded" in said
+
+
+def test_the_words_of_a_replay_are_not_cut_in_the_middle(tmp_path: Path) -> None:
+    why = "the step was finite when it ran op by op; as it was compiled it fails again: only the compiled kernels do"
+    assert f"{why}. So" in beginning(tmp_path, op_type="", replay={"replay": "not reproduced", "why": why})
+
+
+def test_a_run_of_which_nothing_could_be_read_says_so(tmp_path: Path) -> None:
+    runs.write(tmp_path, steps=range(0))
+    (file,) = tmp_path.glob("events*")
+    file.write_bytes(b"\0" * 999)
+    assert examined(tmp_path).verdict.headline.startswith("Nothing readable: ")

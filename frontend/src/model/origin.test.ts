@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { baseOf, folderOf, howKnown, isLibrary, lineOf, makerOf, operandRow, samplesText, trialText } from "./origin";
+import { baseOf, folderOf, howKnown, isLibrary, lineOf, linesOf, makerOf, operandRow, samplesText, trialText } from "./origin";
 import type { Incident, Operand, Origin, Replay } from "./types";
 
 const ORIGIN: Origin = { phase: "backward", layer: null, tensor: "SqrtGrad", op_type: "SqrtGrad", precision: "op", source: { file: "/home/me/train.py", line: 34, function: "rmse", code: "return tf.sqrt(e)" } };
@@ -13,6 +13,7 @@ test("the op, and the forward op whose gradient it is", () => {
   expect(makerOf(incident(null))).toEqual({ op: "SqrtGrad", gradientOf: "" });
   expect(makerOf(incident({ outcome: "reproduced", forward_op: "Mul" }, { op_type: "Mul" }))).toEqual({ op: "Mul", gradientOf: "" });
   expect(makerOf(incident(null, { op_type: null }))).toBeUndefined();
+  expect(makerOf(incident(null, { phase: "input" }))).toBeUndefined();
 });
 
 test("the line", () => {
@@ -23,9 +24,22 @@ test("the line", () => {
   expect(["/home/me/train.py", "me/train.py", "/train.py", "train.py", "C:\\my work\\train.py"].map((path) => folderOf(path) + baseOf(path))).toEqual(["…/me/train.py", "me/train.py", "train.py", "train.py", "…/my work/train.py"]);
 });
 
+test("the user's line stands before the library's", () => {
+  const source = { file: "/v/site-packages/keras/losses.py", line: 7, function: "square", code: "return tf.square(x)" };
+  const caller = { file: "/home/me/train.py", line: 32, function: "main" };
+  const stack = [{ ...caller, code: "model.fit(x)" }];
+  expect(linesOf(incident({ outcome: "reproduced", library: caller, stack }, { source }))).toEqual({ own: { ...caller, code: "model.fit(x)" }, library: source });
+  expect(linesOf(incident({ outcome: "reproduced", library: source }))).toEqual({ own: ORIGIN.source, library: source });
+  expect(linesOf(incident(null))).toEqual({ own: ORIGIN.source, library: undefined });
+  expect(linesOf(incident(null, { phase: "input", source })).own).toBeUndefined();
+});
+
 test("the samples", () => {
   expect(samplesText({ ...ORIGIN, samples: [3] })).toBe("sample 3 of the batch");
   expect(samplesText({ ...ORIGIN, samples: Array.from({ length: 14 }, (_, n) => n) })).toBe("samples 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … of the batch");
+  const operand = { name: "x", dtype: "float32", shape: [2, 4], min: 0, max: 1, nan: 0, inf: 0, zero: 0 };
+  expect(samplesText({ ...ORIGIN, samples: [0, 1], inputs: [operand, { ...operand, shape: null }] })).toBe("all 2 samples of the batch");
+  expect(samplesText({ ...ORIGIN, samples: [0], inputs: [operand] })).toBe("sample 0 of the batch");
   expect(samplesText({ ...ORIGIN, samples: [] })).toBe("");
 });
 
@@ -48,6 +62,7 @@ test("how it is known", () => {
   expect(howKnown(incident({ outcome: "not reproduced", why: "only a compiled kernel fails" }))).toBe("Running the step again did not bring it back: only a compiled kernel fails");
   expect(howKnown(incident({ outcome: "refused", error: "label 12 is outside [0, 10)" }))).toBe("Run again op by op, this op refused its inputs: label 12 is outside [0, 10)");
   expect(howKnown(incident({ outcome: "cut_short" }))).toBe("Running the step again: cut short.");
+  expect(howKnown(incident({ outcome: "not reproduced" }, { phase: "weights" }))).toBe("");
   expect(howKnown(incident(null))).toBe("");
   expect(howKnown(incident(null, { precision: "layer" }))).toContain("not run again op by op");
 });

@@ -27,9 +27,12 @@ export interface Maker {
   readonly gradientOf: string;
 }
 
-/** The op that made the bad value; undefined where only a layer or a step is known. */
+/** Phases in which an op only met a bad value that was there before it. */
+const MET: readonly string[] = ["input", "weights"];
+
+/** The op that made the bad value; undefined where only a layer or a step is known, or no op of this run made it. */
 export function makerOf({ origin, replay }: Incident): Maker | undefined {
-  if (!origin.op_type) return undefined;
+  if (!origin.op_type || MET.includes(origin.phase)) return undefined;
   const forward = replay?.forward_op ?? "";
   return { op: origin.op_type, gradientOf: forward === origin.op_type ? "" : forward };
 }
@@ -40,9 +43,29 @@ export function lineOf(source: Pick<Source, "file" | "line"> | null | undefined)
   return source.line > 0 ? `${baseOf(source.file)}:${source.line}` : baseOf(source.file);
 }
 
+export interface Lines {
+  /** The line of the user's own program, or the library's where that is not known. */
+  readonly own: Source | undefined;
+  /** The line inside a library that the user's line leads to. */
+  readonly library: Pick<Source, "file" | "line" | "function"> | undefined;
+}
+
+/** Where the op is written: the user's line first, whichever of the two the report has in front. */
+export function linesOf(incident: Incident): Lines {
+  const { origin, replay } = incident;
+  const [source, other] = [origin.source ?? undefined, replay?.library ?? undefined];
+  if (!source || (origin.op_type && !makerOf(incident))) return { own: undefined, library: undefined };
+  if (!other || !isLibrary(source.file) || isLibrary(other.file)) return { own: source, library: other };
+  const written = replay?.stack?.find(({ file, line }) => file === other.file && line === other.line);
+  return { own: { ...other, code: written?.code ?? "" }, library: source };
+}
+
 /** "samples 3, 6, 9 of the batch"; empty where the samples are not known. */
-export function samplesText({ samples }: Origin): string {
+export function samplesText({ samples, inputs }: Origin): string {
   if (!samples || samples.length === 0) return "";
+  // An op that fails for all of them says nothing about any.
+  const size = Math.max(0, ...(inputs ?? []).map(({ shape }) => shape?.[0] ?? 0));
+  if (samples.length > 1 && samples.length === size) return `all ${formatCount(size)} samples of the batch`;
   const told = samples.slice(0, MOST_SAMPLES).map(formatCount).join(", ");
   return `${samples.length === 1 ? "sample" : "samples"} ${told}${samples.length > MOST_SAMPLES ? ", …" : ""} of the batch`;
 }
@@ -82,8 +105,9 @@ function rangeText({ dtype, min, max, nan, inf }: Operand, size: number | undefi
   return low === high ? low : `${low} to ${high}`;
 }
 
-/** A sentence on how the origin is known, or why it is not known better. */
+/** A sentence on how the origin is known, or why it is not known better; empty where no step of the run made the value. */
 export function howKnown({ origin, replay }: Incident): string {
+  if (origin.phase === "weights") return "";
   if (!replay) return origin.precision === "op" ? "" : "The step was not run again op by op: known is the first tensor that the recorder saw, not the op.";
   const steps = !replay.steps || replay.steps === 1 ? "the step" : `${formatCount(replay.steps)} steps`;
   const seconds = typeof replay.seconds !== "number" ? "" : ` in ${formatNumber(Number(replay.seconds.toPrecision(2)))} s`;

@@ -1,6 +1,6 @@
 /** What the routes answer in JSON (http_api.md). All names come from logs: untrusted text, only ever shown as text. */
 
-export type Status = "healthy" | "warning" | "incident" | "empty";
+export type Status = "healthy" | "warning" | "incident" | "mended" | "empty";
 
 export const KINDS = ["weight", "gradient", "applied", "activation", "update", "input"] as const;
 export type Kind = (typeof KINDS)[number];
@@ -137,6 +137,8 @@ export interface Replay {
   readonly graph?: readonly GraphOp[];
   readonly forward_op?: string | null;
   readonly library?: { readonly file: string; readonly line: number; readonly function: string } | null;
+  /** The lines of the program that led there, the innermost first. */
+  readonly stack?: readonly Source[];
 }
 
 export interface Incident {

@@ -48,7 +48,7 @@ function Selected() {
   const run = session.run.value;
   const now = session.detail.value;
   if (!run) return <Problem title="This run is not here" reason={`There is no run named ${session.selection.value.run ?? ""} in this log directory. Choose another from the list.`} />;
-  if (run.status === "empty") return <Loading what="This run has recorded no steps yet; they appear here as they come." />;
+  if (run.status === "empty") return <Loading what={`${run.headline}. Steps appear here as they come.`} />;
   if (!now) return session.detailError.value === undefined ? <Loading what="Reading the run …" /> : <Problem title="The run could not be read" reason={session.detailError.value} />;
   const storied = now.report.incidents.length + now.report.findings.length > 0;
   return (

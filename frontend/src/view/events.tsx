@@ -1,6 +1,7 @@
 /** Everything that happened in the run, in order: incidents and the recorder's notes. */
 import { formatCount, formatCounts, words } from "../model/format";
 import type { Incident, Report } from "../model/types";
+import { endOf } from "./incidents";
 import * as session from "./session";
 import { VirtualList } from "./virtual";
 
@@ -34,7 +35,7 @@ function eventsOf(report: Report): readonly Event[] {
   const incidents = report.incidents.map((incident) => ({
     step: incident.first_step,
     kind: "incident",
-    text: [incident.origin.phase, incident.origin.tensor || incident.origin.layer, formatCounts(incident.origin.output), incident.recovered ? "recovered" : "did not recover"].filter((part) => part !== "").join(" · "),
+    text: [incident.origin.phase, incident.origin.tensor || incident.origin.layer, formatCounts(incident.origin.output), endOf(incident, report.status === "mended")].filter((part) => part !== "").join(" · "),
     incident,
   }));
   return [...report.notes, ...incidents].sort((a, b) => a.step - b.step);

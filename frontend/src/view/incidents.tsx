@@ -4,7 +4,7 @@ import { placeOf } from "../model/rows";
 import type { Finding, Incident, Report, SpreadStep } from "../model/types";
 import { Around, Where } from "./origin";
 import { Prose } from "./prose";
-import { Remedies, Why } from "./remedies";
+import { Remedies, Why, remediesOf } from "./remedies";
 import * as session from "./session";
 
 const SHOWN = 8;
@@ -23,7 +23,7 @@ export function Story({ report }: { readonly report: Report }) {
         </h2>
       )}
       {listed.map(({ incident, index }) => (
-        <IncidentItem key={index} incident={incident} open={index === open} />
+        <IncidentItem key={index} incident={incident} open={index === open} mended={report.status === "mended"} />
       ))}
       {incidents.length > listed.length && <p class="quiet">{formatCount(incidents.length - listed.length)} more in the list of events.</p>}
       {findings.length > 0 && <h2>Findings</h2>}
@@ -44,10 +44,10 @@ export function Story({ report }: { readonly report: Report }) {
   );
 }
 
-function IncidentItem({ incident, open }: { readonly incident: Incident; readonly open: boolean }) {
+function IncidentItem({ incident, open, mended }: { readonly incident: Incident; readonly open: boolean; readonly mended: boolean }) {
   const { origin } = incident;
   const counts = formatCounts(origin.output);
-  const end = incident.recovered ? (incident.last_step === null ? "recovered" : `recovered after step ${formatCount(incident.last_step)}`) : "did not recover";
+  const end = endOf(incident, mended);
   return (
     <article class={open ? "incident open" : "incident"}>
       <button class="incident-head" aria-expanded={open} onClick={() => session.jumpToIncident(incident)} title="Show it in the heatmap">
@@ -69,6 +69,12 @@ function IncidentItem({ incident, open }: { readonly incident: Incident; readonl
       )}
     </article>
   );
+}
+
+/** How an incident ended, in a run that was mended and started again or in another. */
+export function endOf({ recovered, last_step: last }: Incident, mended: boolean): string {
+  if (recovered) return last === null ? "recovered" : `recovered after step ${formatCount(last)}`;
+  return mended ? "over since the run was started again" : "did not recover";
 }
 
 const STOPS = 12;
@@ -119,7 +125,7 @@ function FindingItem({ finding }: { readonly finding: Finding }) {
             <Prose text={text} />
           </p>
         ))}
-        <Remedies remedies={(finding.remedies ?? []).map((remedy) => (typeof remedy === "string" ? { name: remedy } : remedy))} />
+        <Remedies remedies={remediesOf([finding])} />
       </div>
     </article>
   );

@@ -1,12 +1,12 @@
 /** What made the first bad value: one line for the top of the page, and the whole of it beside the heatmap. */
 import { formatCounts, words } from "../model/format";
 import { neighbourhoodOf } from "../model/neighbourhood";
-import { baseOf, folderOf, howKnown, isLibrary, lineOf, makerOf, operandRow, samplesText } from "../model/origin";
+import { baseOf, folderOf, howKnown, isLibrary, lineOf, linesOf, makerOf, operandRow, samplesText } from "../model/origin";
 import type { Incident, Origin, Source } from "../model/types";
 import { Graph } from "./graph";
 import { sure } from "./remedies";
 
-/** "`Sqrt` gradient at train.py:34", where the headline does not say that already, the line's text, and the cause. */
+/** "`Sqrt` gradient at train.py:34", the line's text, and the cause: each where the headline does not say it already. */
 export function Lead({ incident, headline }: { readonly incident: Incident; readonly headline: string }) {
   const { origin, cause, replay } = incident;
   // An op that no line of the user's own called, as a loss that Keras computes: the line that started the training.
@@ -15,6 +15,7 @@ export function Lead({ incident, headline }: { readonly incident: Incident; read
   const line = lineOf(place);
   const code = inside ? "" : (origin.source?.code ?? "");
   const said = line !== "" && headline.includes(line);
+  const guessed = cause && cause.name !== "none" && !headline.includes("because of");
   if (!makerOf(incident)) return null;
   return (
     <div class="lead">
@@ -34,7 +35,7 @@ export function Lead({ incident, headline }: { readonly incident: Incident; read
           <code class="written">{code}</code>
         </p>
       )}
-      {cause && cause.name !== "none" && (
+      {guessed && (
         <p>
           <b class="sentence">{words(cause.name)}</b> <span class="quiet">{sure(cause)}</span>
         </p>
@@ -55,17 +56,18 @@ function Made({ incident }: { readonly incident: Incident }) {
 
 /** The line, the op, what went into it, and which samples. */
 export function Where({ incident }: { readonly incident: Incident }) {
-  const { origin, replay } = incident;
+  const { origin } = incident;
   const maker = makerOf(incident);
   const facts = [samplesText(origin), typeof origin.replica === "number" && origin.replica >= 0 ? `replica ${origin.replica}` : ""].filter((part) => part !== "");
-  if (!maker && !origin.source && facts.length === 0) return null;
+  const { own, library } = linesOf(incident);
+  if (!maker && !own && facts.length === 0) return null;
   return (
     <section>
       <h3>Where</h3>
-      {origin.source && <Line source={origin.source} />}
-      {replay?.library && (
+      {own && <Line source={own} />}
+      {library && (
         <p class="quiet path">
-          {isLibrary(replay.library.file) ? "inside the library:" : "called from"} <code>{replay.library.function}</code>, <Path file={replay.library.file} line={replay.library.line} />
+          inside the library: <code>{library.function}</code>, <Path file={library.file} line={library.line} />
         </p>
       )}
       {maker && (
@@ -84,7 +86,7 @@ export function Where({ incident }: { readonly incident: Incident }) {
           )}
         </p>
       )}
-      <Operands origin={origin} />
+      {maker && <Operands origin={origin} />}
       {facts.map((text) => (
         <p key={text} class="evidence">{text}</p>
       ))}
@@ -99,7 +101,7 @@ export function Around({ incident }: { readonly incident: Incident }) {
   if (!around && known === "" && !incident.capsule) return null;
   return (
     <section>
-      <h3>{around ? "The ops around it" : "How this is known"}</h3>
+      <h3>{around ? "The ops around it" : known !== "" ? "How this is known" : "The step itself"}</h3>
       {around && <Graph around={around} />}
       {known !== "" && <p class="quiet">{known}</p>}
       {incident.capsule && (
@@ -141,7 +143,7 @@ function Path({ file, line }: { readonly file: string; readonly line: number }) 
 
 /** The op's inputs, a row each, and what came out. */
 function Operands({ origin }: { readonly origin: Origin }) {
-  const inputs = (origin.inputs ?? []).map(operandRow);
+  const inputs = (origin.inputs ?? []).filter(({ dtype }) => dtype !== "resource").map(operandRow);
   const output = formatCounts(origin.output);
   if (inputs.length === 0) return null;
   return (

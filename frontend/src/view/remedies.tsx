@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { formatCount, words } from "../model/format";
 import { trialText } from "../model/origin";
-import type { Cause, Remedy } from "../model/types";
+import type { Cause, Finding, Remedy, Trial } from "../model/types";
 import { Prose } from "./prose";
 
 export function sure({ confidence }: Cause): string {
@@ -55,22 +55,45 @@ export function Remedies({ remedies }: { readonly remedies: readonly Remedy[] })
   );
 }
 
+/** What findings offer. */
+export function remediesOf(findings: readonly Finding[]): readonly Remedy[] {
+  return findings.flatMap(({ remedies }) => remedies ?? []).map((remedy) => (typeof remedy === "string" ? { name: remedy } : remedy));
+}
+
+/** The first remedy in one line, for the top of the page. */
+export function Advice({ remedies }: { readonly remedies: readonly Remedy[] }) {
+  const first = remedies.find(({ name }) => name !== "none");
+  if (!first) return null;
+  const note = first.trial?.note ?? "";
+  return (
+    <p class="advice">
+      What to do: <b>{words(first.name)}</b>
+      {note !== "" && <span class="quiet"> ({note})</span>} <Outcome trial={first.trial} />
+    </p>
+  );
+}
+
+/** What came of trying it; nothing where nobody did. */
+function Outcome({ trial }: { readonly trial: Trial | null | undefined }) {
+  const { mark, text, control } = trialText(trial);
+  if (!trial) return null;
+  return (
+    <span class={`trial ${mark}`}>
+      {MARKS[mark]}
+      {text}
+      {control !== "" && <span class="quiet">; {control}</span>}
+    </span>
+  );
+}
+
 const MARKS = { good: "✓ ", bad: "✕ ", unsure: "? ", untried: "" } as const;
 
 function RemedyItem({ remedy }: { readonly remedy: Remedy }) {
-  const trial = trialText(remedy.trial);
   const note = remedy.trial?.note ?? "";
   return (
     <div class="remedy">
       <p>
-        <b class="sentence">{words(remedy.name)}</b>
-        {remedy.trial && (
-          <span class={`trial ${trial.mark}`}>
-            {MARKS[trial.mark]}
-            {trial.text}
-            {trial.control !== "" && <span class="quiet">; {trial.control}</span>}
-          </span>
-        )}
+        <b class="sentence">{words(remedy.name)}</b> <Outcome trial={remedy.trial} />
       </p>
       {note !== "" && <p class="quiet">{note}</p>}
       {remedy.why && (

@@ -6,7 +6,7 @@ import * as session from "./session";
 import { STATUS_WORDS, StatusSign } from "./status";
 import { VirtualList } from "./virtual";
 
-const ROW = 62;
+const ROW = 78;
 const SELECTED = "selected-run";
 
 export function RunList() {

@@ -25,7 +25,7 @@ export function Empty({ answer }: { readonly answer: RunsAnswer }) {
       </p>
       <pre>{firstLines(answer.logdir)}</pre>
       <p class="quiet">
-        For custom training loops: <code>step = nanwatch.watch(train_step, {folder(answer.logdir)}, model=model)</code>. This page looks again by itself.
+        For custom training loops: <code>step = nanwatch.watch(train_step, {folder(answer.logdir)}, model=model, optimizer=optimizer)</code>. This page looks again by itself.
       </p>
     </div>
   );

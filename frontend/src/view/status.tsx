@@ -1,7 +1,7 @@
 /** The state of a run as a sign: a shape of its own each, so that it is told apart without colour. */
 import type { Status } from "../model/types";
 
-export const STATUS_WORDS: Readonly<Record<Status, string>> = { healthy: "Healthy", warning: "Warning", incident: "Incident", empty: "No data yet" };
+export const STATUS_WORDS: Readonly<Record<Status, string>> = { healthy: "Healthy", warning: "Warning", incident: "Incident", mended: "Mended", empty: "No data yet" };
 
 export function StatusSign({ status }: { readonly status: Status }) {
   return (
@@ -22,6 +22,12 @@ export function StatusSign({ status }: { readonly status: Status }) {
         <>
           <circle cx="8" cy="8" r="7.5" />
           <path d="M4.6 8.3l2.4 2.4 4.4-5" />
+        </>
+      )}
+      {status === "mended" && (
+        <>
+          <circle class="hollow" cx="8" cy="8" r="6.8" />
+          <path class="thin" d="M4.6 8.3l2.4 2.4 4.4-5" />
         </>
       )}
       {status === "empty" && <circle class="hollow" cx="8" cy="8" r="6.5" />}

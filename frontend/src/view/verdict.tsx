@@ -1,9 +1,10 @@
-/** What happened, in the report's own words, and the facts. Where the op is known, its line; else the first paragraph. The rest is told beside the heatmap. */
+/** What happened, in the report's own words, what to do, and the facts. Where the op is known, its line; else the first paragraph. The rest is told beside the heatmap. */
 import { formatAgo, formatCount, formatSteps, words } from "../model/format";
 import type { Report, RunSummary } from "../model/types";
 import { makerOf } from "../model/origin";
 import { Lead } from "./origin";
 import { Prose } from "./prose";
+import { Advice, remediesOf } from "./remedies";
 import { LiveDot } from "./runs";
 import * as session from "./session";
 import { STATUS_WORDS, StatusSign } from "./status";
@@ -28,6 +29,8 @@ export function Verdict({ run, report, brief }: { readonly run: RunSummary; read
           <Prose text={text} />
         </p>
       ))}
+      {report.status === "incident" && first && <Advice remedies={first.remedies ?? []} />}
+      {report.status === "warning" && <Advice remedies={remediesOf(report.findings)} />}
       <Facts run={run} report={report} />
     </header>
   );

@@ -20,7 +20,12 @@ EXAMPLES: Final = """\
 
 #: Format to the module below `render` that writes it.
 FORMATS: Final = {"text": "text", "json": "as_json", "markdown": "markdown", "html": "html"}
-CODES: Final = {"incident": exits.INCIDENT, "warning": exits.WARNINGS, "healthy": exits.HEALTHY}
+CODES: Final = {
+    "incident": exits.INCIDENT,
+    "mended": exits.WARNINGS,
+    "warning": exits.WARNINGS,
+    "healthy": exits.HEALTHY,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

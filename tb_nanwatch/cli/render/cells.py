@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tb_nanwatch.cli.document import Document
-from tb_nanwatch.diagnose import PostMortem, outcome, words
+from tb_nanwatch.diagnose import PostMortem, outcome, place, words
 from tb_nanwatch.diagnose.before import Before, Line
 from tb_nanwatch.diagnose.headline import OPERATED
 from tb_nanwatch.diagnose.operation import is_library
@@ -87,7 +87,7 @@ def origin(found: PostMortem) -> Table:
             f"{library_file}:{library.get('line', '')}" if library_file else "",
         ),
         ("output", words.bad_elements(it.output)),
-        ("samples", words.listing([str(n) for n in it.samples], 16)) if it.samples else ("samples", ""),
+        ("samples", place.samples(it).removeprefix("samples ").removeprefix("sample ")),
         ("replica", str(it.replica) if it.replica >= 0 else ""),
         ("known to", words.printable(it.precision)),
         ("replay", words.printable(str(replay.get("outcome") or ""))),

@@ -14,7 +14,13 @@ from tb_nanwatch.cli.render import cells, page
 from tb_nanwatch.cli.render.again import again
 from tb_nanwatch.diagnose import PostMortem, words
 
-STYLES: Final = {"incident": "bold red", "warning": "bold yellow", "healthy": "bold green", "empty": "bold"}
+STYLES: Final = {
+    "incident": "bold red",
+    "mended": "bold green",
+    "warning": "bold yellow",
+    "healthy": "bold green",
+    "empty": "bold",
+}
 
 
 def render(document: Document, out: TextIO) -> None:
