@@ -60,6 +60,7 @@ setup(
         "demo": ["scikit-learn>=1.2"],
         "test": [
             "scikit-learn>=1.2",
+            "markdown-it-py>=2",
             "pytest>=8",
             "pytest-xdist>=3",
             "hypothesis>=6.100",

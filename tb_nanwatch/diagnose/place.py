@@ -65,6 +65,7 @@ def source_sentence(origin: Origin, replay: Mapping[str, Any]) -> Iterator[str]:
     if source is None or not source.file:
         return
     code = words.printable(source.code.strip())
+    code = code if "`" in code else f"`{code}`"
     if code_of(origin):
         yield f"The line is {words.printable(source.file)}:{source.line}: {code}."
     elif is_library(source.file):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import golden_text
 import pytest
 import runs
+from markdown_it import MarkdownIt
 from operations import operand, post_mortem
 
 from tb_nanwatch.cli import exits
@@ -125,9 +127,60 @@ def test_hostile_names(style: str, logs: Path, capsys: Capture) -> None:
         assert "<script" not in out
         assert "<b>" not in out
     if style == "markdown":
-        assert not re.search(r"(?<!\\)<", out)
+        page = rendered(out)
+        assert not set(re.findall(r"<(\w+)", page)) - MARKDOWN_TAGS
+        assert "<em" not in page
     if style == "text":
         assert "[bold red]" in out  # shown, not obeyed
+
+
+MARKDOWN_TAGS = {
+    "h1",
+    "h2",
+    "h3",
+    "p",
+    "strong",
+    "code",
+    "pre",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "ul",
+    "li",
+}
+
+
+def rendered(markdown: str) -> str:
+    """As HTML, with everything switched on that a reader might have."""
+    return str(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(markdown))
+
+
+def test_operations_are_code_in_markdown(logs: Path, capsys: Capture) -> None:
+    post_mortem(logs, "Log", [operand("p", 0, 1, zero=1)], code="x = tf.math.log(p | q)  # <b> *a* @someone")
+    main(["report", "logs", "--format", "markdown"])
+    out = capsys.readouterr().out
+    assert r"\`" not in out
+    page = rendered(out)
+    assert "<strong>Blew up at step 10: <code>Log</code> at train.py:34 (train_step) was NaN" in page
+    assert "<code>x = tf.math.log(p | q)  # &lt;b&gt; *a* @someone</code>" in page
+
+
+@pytest.mark.parametrize("name", ["a`b", "`", "``a``", "a`<b>`c", "`|`|", "\\`", "[x](http://y)", "~~a~~", "$a$"])
+def test_a_name_means_nothing_in_markdown(name: str, logs: Path, capsys: Capture) -> None:
+    """Whatever backticks it holds; only their own show may be lost."""
+    origin = Origin("backward", name, name, "gradient", name, output=Counts(nan=1, size=4))
+    event = Incident(0, 5, 5, origin, last_finite_step=4)
+    runs.write(logs, infos=runs.network([("gradient", name, name, name, (2, 2))]), events=[event])
+    main(["report", "logs", "--format", "markdown"])
+    page = rendered(capsys.readouterr().out)
+    assert not set(re.findall(r"<(\w+)", page)) - MARKDOWN_TAGS
+    (row,) = re.findall("<tr>\\s*<td>5</td>.*?</tr>", page, re.DOTALL)
+    assert row.count("<td") == 10
+    bare = html.escape(name.replace("`", ""))
+    assert bare in re.sub("`|</?code>", "", row)
 
 
 def test_html_stands_alone(logs: Path, capsys: Capture) -> None:
@@ -159,6 +212,7 @@ def test_operations_are_code_in_html(logs: Path, capsys: Capture) -> None:
     main(["report", "logs", "--format", "html"])
     page = capsys.readouterr().out
     assert '<p class="headline">Blew up at step 10: <code>Log</code> at' in page
+    assert "# `a`&lt;b&gt;" not in page
     assert "# <code>a</code>&lt;b&gt;" in page
 
 

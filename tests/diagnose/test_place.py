@@ -73,7 +73,7 @@ def test_line_operands_and_samples(tmp_path: Path) -> None:
     said = beginning(tmp_path, op_type="Log", inputs=inputs, code="loss = tf.math.log(p)", samples=(3, 9))
     assert said == (
         "At step 10, after the layers, `Log` made the first bad value: 2 of 64 elements NaN. "
-        "The line is /home/me/train.py:34: loss = tf.math.log(p). "
+        "The line is /home/me/train.py:34: `loss = tf.math.log(p)`. "
         "It was given p (float32, 128 elements from 0 to 1, 3 zeros). "
         "The outputs of the layers were finite. "  # the recorded loss was, too
         "In the batch it was samples 3 and 9."
@@ -88,7 +88,7 @@ def test_a_line_of_a_library(tmp_path: Path) -> None:
 def test_the_line_that_calls_the_library(tmp_path: Path) -> None:
     said = beginning(tmp_path, op_type="MatMul", file=LIBRARY, code="return mat_mul(", replay={"library": CALLER})
     assert (
-        "/home/me/fit.py:35 calls the library that computes it, at python/ops/math_ops.py:34: return mat_mul(" in said
+        "/home/me/fit.py:35 calls the library that computes it, at python/ops/math_ops.py:34: `return mat_mul(`" in said
     )
 
 

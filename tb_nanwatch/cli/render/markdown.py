@@ -24,9 +24,9 @@ def render(document: Document, out: TextIO) -> None:
 def _run(found: PostMortem, document: Document) -> list[str]:
     parts = [
         f"## {_plain(words.printable(document.title(found)))}: {found.status}",
-        f"**{_plain(found.verdict.headline)}**",
+        f"**{_prose(found.verdict.headline)}**",
     ]
-    parts += [_plain(paragraph) for paragraph in found.verdict.paragraphs]
+    parts += [_prose(paragraph) for paragraph in found.verdict.paragraphs]
     parts += _table("Incidents", cells.incidents(found))
     parts += _table("What made the first bad value", cells.origin(found))
     parts += _table("What went into it", cells.operands(found))
@@ -36,7 +36,7 @@ def _run(found: PostMortem, document: Document) -> list[str]:
         parts += _table(f"The steps around step {found.before.first_bad:,}", cells.before(found.before))
     parts += _table("Findings", cells.findings(found))
     for name, why, snippet in cells.remedies(found):
-        parts += [f"Try **{_plain(name)}**: {_plain(why)}", _fenced(snippet)]
+        parts += [f"Try **{_plain(name)}**: {_prose(why)}", _fenced(snippet)]
     for capsule in again(found, document.logdir):
         parts += [f"Step {capsule.step:,} is kept as it began:", _fenced("\n".join(capsule.lines), "sh")]
     return parts + _table("Notes", cells.notes(found)) + _damage("Damage", found.run.damage)
@@ -46,7 +46,7 @@ def _table(title: str, content: cells.Table, level: str = "###") -> list[str]:
     header, rows = content
     if not rows:
         return []
-    first, *rest = ([_plain(cell) for cell in row] for row in (header, *rows))
+    first, *rest = ([_cell(cell) for cell in row] for row in (header, *rows))
     lines = [first, ["---"] * len(first), *rest]
     return [f"{level} {title}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
 
@@ -62,4 +62,15 @@ def _damage(title: str, damage: tuple[str, ...]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"([\\`*_{}\[\]<>#|~&!])", r"\\\1", text)
+    return re.sub(r"([\\`*_{}\[\]<>#|~&!$])", r"\\\1", text)
+
+
+def _prose(text: str, bar: str = "|") -> str:
+    """A sentence with what stands between backticks left as code, in which only a backtick has a meaning."""
+    parts = re.split("`([^`]+)`", text)
+    return "".join(f"`{p.replace('|', bar)}`" if n % 2 else _plain(p) for n, p in enumerate(parts))
+
+
+def _cell(text: str) -> str:
+    """The same in a table, where a bar ends a cell even in code."""
+    return _prose(text, bar=r"\|")
