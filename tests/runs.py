@@ -13,6 +13,7 @@ from tb_nanwatch.format.records import (
     SCALAR_KINDS,
     Counts,
     CountsRow,
+    FirstBatches,
     FullBlock,
     Incident,
     Note,
@@ -80,7 +81,7 @@ def write(
     values: Values = calm,
     steps: range = range(STEPS),
     infos: Sequence[TensorInfo] | None = None,
-    events: Sequence[Incident | CountsRow | Note] = (),
+    events: Sequence[Incident | CountsRow | Note | FirstBatches] = (),
     close: bool = True,
     **header: Any,
 ) -> None:

@@ -13,9 +13,12 @@ from tb_nanwatch.format import magnitude
 from tb_nanwatch.format.records import (
     KINDS,
     PHASES,
+    BatchPart,
     Closed,
+    Column,
     Counts,
     CountsRow,
+    FirstBatches,
     FullBlock,
     Incident,
     Note,
@@ -144,6 +147,12 @@ incidents = st.builds(
     bad_steps=small,
     replay_json=names,
 )
+columns = st.builds(Column, small, *[st.floats(allow_nan=False)] * 4)
+few_columns = st.lists(columns, max_size=3).map(tuple)
+parts = st.builds(
+    BatchPart, names, names, st.none() | shapes, amounts, small, st.floats(), few_columns, few_columns, small, small
+)
+
 records = st.one_of(
     headers,
     st.lists(tensor_infos, max_size=4).map(tuple),
@@ -153,6 +162,7 @@ records = st.one_of(
     incidents,
     st.builds(Note, steps, names, names),
     st.builds(Closed, steps, amounts),
+    st.builds(FirstBatches, steps, small, st.lists(parts, max_size=3).map(tuple), st.booleans()),
 )
 
 

@@ -18,10 +18,13 @@ from tb_nanwatch.errors import CorruptData, NewerFormat
 from tb_nanwatch.format import magnitude, nanwatch_pb2, planes
 from tb_nanwatch.format.records import (
     FORMAT_VERSION,
+    BatchPart,
     BlockSummary,
     Closed,
+    Column,
     Counts,
     CountsRow,
+    FirstBatches,
     FullBlock,
     FullSummary,
     Incident,
@@ -56,6 +59,8 @@ def encode(record: Record) -> bytes:
         message.incident.CopyFrom(_incident(record))
     elif isinstance(record, Note):
         message.note.CopyFrom(pb.Note(**_plain(record)))
+    elif isinstance(record, FirstBatches):
+        message.batches.CopyFrom(_batches(record))
     else:
         message.closed.CopyFrom(pb.Closed(**_plain(record)))
     return bytes(message.SerializeToString())
@@ -98,6 +103,8 @@ def decode(data: bytes, unpack_steps: bool = False) -> Record | BlockSummary | F
         return Note(message.note.step, message.note.kind, message.note.text)
     if kind == "closed":
         return Closed(message.closed.steps, message.closed.dropped)
+    if kind == "batches":
+        return _read_batches(message.batches)
     return None
 
 
@@ -320,4 +327,36 @@ def _read_incident(message: Any) -> Incident:
         last_step=None if message.last_step < 0 else message.last_step,
         last_finite_step=None if message.last_finite_step < 0 else message.last_finite_step,
         spread=tuple(Spread(**_fields(s, "counts"), counts=Counts(**_fields(s.counts))) for s in message.spread),
+    )
+
+
+# ---------------------------------------------------------------- batches
+
+
+def _batches(batches: FirstBatches) -> Any:
+    fields = {k: v for k, v in _plain(batches).items() if k != "parts"}
+    return pb.FirstBatches(**fields, parts=[_part(part) for part in batches.parts])
+
+
+def _part(part: BatchPart) -> Any:
+    fields = {k: v for k, v in _plain(part).items() if k not in ("shape", "extreme", "constant")}
+    return pb.BatchPart(
+        **fields,
+        shape=part.shape or (),
+        unknown_rank=part.shape is None,
+        extreme=[pb.Column(**_plain(c)) for c in part.extreme],
+        constant=[pb.Column(**_plain(c)) for c in part.constant],
+    )
+
+
+def _read_batches(message: Any) -> FirstBatches:
+    return FirstBatches(**_fields(message, "parts"), parts=tuple(_read_part(part) for part in message.parts))
+
+
+def _read_part(message: Any) -> BatchPart:
+    return BatchPart(
+        **_fields(message, "shape", "unknown_rank", "extreme", "constant"),
+        shape=None if message.unknown_rank else tuple(message.shape),
+        extreme=tuple(Column(**_fields(c)) for c in message.extreme),
+        constant=tuple(Column(**_fields(c)) for c in message.constant),
     )

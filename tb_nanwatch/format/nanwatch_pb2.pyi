@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Record(_message.Message):
-    __slots__ = ("header", "tensors", "steps", "full", "incident", "counts", "note", "closed")
+    __slots__ = ("header", "tensors", "steps", "full", "incident", "counts", "note", "closed", "batches")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class Record(_message.Message):
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
     header: RunHeader
     tensors: TensorTable
     steps: StepBlock
@@ -23,7 +24,8 @@ class Record(_message.Message):
     counts: CountsRow
     note: Note
     closed: Closed
-    def __init__(self, header: _Optional[_Union[RunHeader, _Mapping]] = ..., tensors: _Optional[_Union[TensorTable, _Mapping]] = ..., steps: _Optional[_Union[StepBlock, _Mapping]] = ..., full: _Optional[_Union[FullBlock, _Mapping]] = ..., incident: _Optional[_Union[Incident, _Mapping]] = ..., counts: _Optional[_Union[CountsRow, _Mapping]] = ..., note: _Optional[_Union[Note, _Mapping]] = ..., closed: _Optional[_Union[Closed, _Mapping]] = ...) -> None: ...
+    batches: FirstBatches
+    def __init__(self, header: _Optional[_Union[RunHeader, _Mapping]] = ..., tensors: _Optional[_Union[TensorTable, _Mapping]] = ..., steps: _Optional[_Union[StepBlock, _Mapping]] = ..., full: _Optional[_Union[FullBlock, _Mapping]] = ..., incident: _Optional[_Union[Incident, _Mapping]] = ..., counts: _Optional[_Union[CountsRow, _Mapping]] = ..., note: _Optional[_Union[Note, _Mapping]] = ..., closed: _Optional[_Union[Closed, _Mapping]] = ..., batches: _Optional[_Union[FirstBatches, _Mapping]] = ...) -> None: ...
 
 class RunHeader(_message.Message):
     __slots__ = ("format_version", "writer_id", "segment", "attempt", "first_step", "wall_time", "host", "pid", "entry_point", "every", "versions", "options", "worker", "error_policy")
@@ -306,3 +308,55 @@ class Closed(_message.Message):
     steps: int
     dropped: int
     def __init__(self, steps: _Optional[int] = ..., dropped: _Optional[int] = ...) -> None: ...
+
+class FirstBatches(_message.Message):
+    __slots__ = ("step", "batches", "parts", "mapping")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    batches: int
+    parts: _containers.RepeatedCompositeFieldContainer[BatchPart]
+    mapping: bool
+    def __init__(self, step: _Optional[int] = ..., batches: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[BatchPart, _Mapping]]] = ..., mapping: bool = ...) -> None: ...
+
+class BatchPart(_message.Message):
+    __slots__ = ("name", "dtype", "shape", "unknown_rank", "rows", "columns", "typical", "extreme", "constant", "extreme_count", "constant_count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_RANK_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    TYPICAL_FIELD_NUMBER: _ClassVar[int]
+    EXTREME_FIELD_NUMBER: _ClassVar[int]
+    CONSTANT_FIELD_NUMBER: _ClassVar[int]
+    EXTREME_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CONSTANT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    unknown_rank: bool
+    rows: int
+    columns: int
+    typical: float
+    extreme: _containers.RepeatedCompositeFieldContainer[Column]
+    constant: _containers.RepeatedCompositeFieldContainer[Column]
+    extreme_count: int
+    constant_count: int
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., unknown_rank: bool = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ..., typical: _Optional[float] = ..., extreme: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., constant: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., extreme_count: _Optional[int] = ..., constant_count: _Optional[int] = ...) -> None: ...
+
+class Column(_message.Message):
+    __slots__ = ("index", "min", "max", "mean", "std")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    MIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    STD_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    min: float
+    max: float
+    mean: float
+    std: float
+    def __init__(self, index: _Optional[int] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., mean: _Optional[float] = ..., std: _Optional[float] = ...) -> None: ...

@@ -238,4 +238,58 @@ class Closed:
     dropped: int = 0
 
 
-Record = RunHeader | tuple[TensorInfo, ...] | StepBlock | FullBlock | CountsRow | Incident | Note | Closed
+@dataclass(frozen=True)
+class Column:
+    """One column of a part of the batch, over its finite elements."""
+
+    index: int
+    min: float
+    max: float
+    mean: float = 0.0
+    std: float = 0.0
+
+    @property
+    def reach(self) -> float:
+        """Largest magnitude."""
+        return max(abs(self.min), abs(self.max))
+
+
+@dataclass(frozen=True)
+class BatchPart:
+    """One tensor of a batch; `name` is that of the tensor of kind input, which only a floating one is.
+
+    rows: looked at, all but the last dimension counted together over the batches, 0 where nobody looked at `columns`.
+    typical: median over the columns of their largest magnitude, zero columns left out. extreme: columns far beyond
+    that, the largest first. constant: columns that are the same in every row, where that is nothing ordinary. Of
+    either the first few; the counts are of all.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None = None
+    rows: int = 0
+    columns: int = 0
+    typical: float = 0.0
+    extreme: tuple[Column, ...] = ()
+    constant: tuple[Column, ...] = ()
+    extreme_count: int = 0
+    constant_count: int = 0
+
+
+@dataclass(frozen=True)
+class FirstBatches:
+    """What a training is given: the parts of a batch, and what is odd about their columns over the first few batches.
+
+    step: of the newest batch looked at; batches: how many were. mapping: the batch is a dict, whose keys lead the names
+    of the parts.
+    """
+
+    step: int
+    batches: int
+    parts: tuple[BatchPart, ...]
+    mapping: bool = False
+
+
+Record = (
+    RunHeader | tuple[TensorInfo, ...] | StepBlock | FullBlock | CountsRow | Incident | Note | Closed | FirstBatches
+)

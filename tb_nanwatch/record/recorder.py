@@ -19,7 +19,7 @@ import tensorflow as tf
 from tb_nanwatch.format.records import Incident, Note
 from tb_nanwatch.record import distribution, hooks
 from tb_nanwatch.record.applied.trial import Trying
-from tb_nanwatch.record.collect import Collector, collecting, paused
+from tb_nanwatch.record.collect import Collector, collecting, leaves, paused
 from tb_nanwatch.record.device import DeviceSide, Plan, on_accelerator
 from tb_nanwatch.record.fusion import in_xla
 from tb_nanwatch.record.naming import Names
@@ -106,10 +106,7 @@ class Recorder(Recording):
         around = nullcontext() if trying is None else trying.around()
         with hooks.installed(self.guard), collecting(collector), around:
             with self.guard.contained("reading the inputs of a step"):
-                inputs = (
-                    arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list | tuple | dict) else arguments
-                )
-                collector.inputs(inputs, names)
+                collector.inputs(_batch(arguments), names)
             makes = self.rewind.making() if self.rewind is not None and tf.executing_eagerly() else nullcontext()
             with makes:
                 outputs = step(*arguments)
@@ -134,11 +131,15 @@ class Recorder(Recording):
             with self._lock, self.guard.contained("keeping the weights before the first step"), paused():
                 self._probe.remember()
 
-    def before_call(self, data: Any, names: list[str] | None) -> None:
-        """Keep what a replay of the coming call needs."""
+    def before_call(self, data: Any, names: list[str] | None, arguments: Sequence[Any] = ()) -> None:
+        """Keep what a replay of the coming call needs; `arguments` are those of the step, `data` without them."""
+        step = self.first_step + self._calls
+        with self._lock, self.guard.contained("looking at a batch"), paused():
+            batch = _batch(arguments or (data,))
+            self._look_at(step, lambda: leaves(batch, names), isinstance(batch, dict))
         if self.rewind is not None and self.running and os.getpid() == self._pid:
             with self._lock, self.guard.contained("keeping a batch"), paused():
-                self.rewind.before(self.first_step + self._calls, data, names)
+                self.rewind.before(step, data, names)
         self._calls += 1
 
     def before_group(self) -> None:
@@ -305,3 +306,9 @@ class Recorder(Recording):
         if self._pending is not None and self.guard.alive:
             pending, self._pending = self._pending, None
             self._take(self._probe.arrive(pending))
+
+
+def _batch(arguments: Sequence[Any]) -> Any:
+    """The batch that a step is called with: its only argument if that has parts, else all of them."""
+    alone = len(arguments) == 1 and isinstance(arguments[0], list | tuple | dict)
+    return arguments[0] if alone else arguments

@@ -10,15 +10,16 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tb_nanwatch.errors import NanWatchError, NonFiniteError, UsageError
 from tb_nanwatch.format.records import Incident, Note, RunHeader, TensorInfo
 from tb_nanwatch.record import console, failure, history
 from tb_nanwatch.record.applied.trial import TrialEnded, Trying
+from tb_nanwatch.record.first_batches import Watch
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.incidents import Change, Incidents
 from tb_nanwatch.record.judge import Benign
@@ -65,6 +66,7 @@ class Recording:
         self._pid = os.getpid()
         self._closed = False
         self._raised = 0
+        self._first_batches = Watch()
         self._tensors = Tensors()
         self._weights = [v for v in weights if options.wants(v.name, v.layer)]
         self._path = path = Path(logdir)
@@ -184,6 +186,13 @@ class Recording:
     def _say(self, kind: str, text: str) -> None:
         self.note(kind, text)
         print(f"tb_nanwatch: {text}", flush=True)  # noqa: T201  # users without logging shall see it
+
+    def _look_at(self, step: int, leaves: Callable[[], Iterable[tuple[str, Any]]], mapping: bool = False) -> None:
+        """Take in what the batch of a step is made of, (name, value) of its parts, while that is news."""
+        if not self._first_batches.done and not self.idle:
+            found = self._first_batches.look(step, leaves(), mapping)
+            if found is not None:
+                self._writer.event(found)
 
     def _drain_pending(self) -> None:
         """Take in what is still on its way from the device."""

@@ -119,7 +119,8 @@ class WatchedStep:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._recorder.begin()
-        self._recorder.before_call((args, kwargs), self._argument_names(args, kwargs))
+        names = self._argument_names(args, kwargs)
+        self._recorder.before_call((args, kwargs), names, (*args, *kwargs.values()))
         try:
             if self._inside:
                 result = self._step(*args, **kwargs)

@@ -14,7 +14,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tb_nanwatch.format.records import Closed, CountsRow, FullBlock, Incident, Note, Record, RunHeader, TensorInfo
+from tb_nanwatch.format.records import (
+    Closed,
+    CountsRow,
+    FirstBatches,
+    FullBlock,
+    Incident,
+    Note,
+    Record,
+    RunHeader,
+    TensorInfo,
+)
 from tb_nanwatch.record import scalars
 from tb_nanwatch.record.blocks import FullGatherer, Rows, StepGatherer
 from tb_nanwatch.record.scalars import ScalarFile
@@ -74,7 +84,7 @@ class RunWriter:
         """Queue full statistics of one or more steps."""
         self._put(row, 4 * row.max_abs.nbytes, droppable=len(row.steps))
 
-    def event(self, record: Incident | CountsRow | Note, durable: bool = False) -> bool:
+    def event(self, record: Incident | CountsRow | Note | FirstBatches, durable: bool = False) -> bool:
         """Queue an event; with `durable`, return only when it and all before it are on the disk (False: timed out)."""
         self._put(record, 1024)
         return self.flush() if durable else True
@@ -178,6 +188,6 @@ class RunWriter:
 def _step_of(record: Record) -> int:
     if isinstance(record, Incident):
         return record.first_step
-    if isinstance(record, CountsRow | Note):
+    if isinstance(record, CountsRow | Note | FirstBatches):
         return record.step
     return 0

@@ -17,6 +17,7 @@ from tb_nanwatch.format.records import (
     BlockSummary,
     Closed,
     CountsRow,
+    FirstBatches,
     FullSummary,
     Incident,
     Note,
@@ -61,6 +62,7 @@ class FileIndex:
     _incidents: dict[int, Incident] = field(default_factory=dict)
     _notes: list[Note] = field(default_factory=list)
     _closed: Closed | None = None
+    _batches: FirstBatches | None = None
     _updated: float = 0.0
     _skipped: list[str] = field(default_factory=list)
 
@@ -92,6 +94,7 @@ class FileIndex:
             incidents=tuple(self._incidents.values()),
             notes=tuple(self._notes),
             closed=self._closed,
+            batches=self._batches,
             damage=damage,
             updated=self._updated,
             stamp=stamp,
@@ -124,6 +127,8 @@ class FileIndex:
                 self._notes.append(record)
         elif isinstance(record, Closed):
             self._closed = record
+        elif isinstance(record, FirstBatches):
+            self._batches = record
 
     def _intern(self, ids: NDArray[np.int64]) -> Columns:
         key = ids.tobytes()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tb_nanwatch.format.records import (
     Closed,
     CountsRow,
+    FirstBatches,
     FullBlock,
     Incident,
     Note,
@@ -151,6 +152,7 @@ class FilePart:
     incidents: tuple[Incident, ...]
     notes: tuple[Note, ...]
     closed: Closed | None
+    batches: FirstBatches | None
     damage: tuple[str, ...]
     updated: float
     stamp: str  # changes whenever the part does

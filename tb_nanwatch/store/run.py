@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_nanwatch.errors import UsageError
-from tb_nanwatch.format.records import Counts, Incident, Note, RunHeader, TensorInfo
+from tb_nanwatch.format.records import Counts, FirstBatches, Incident, Note, RunHeader, TensorInfo
 from tb_nanwatch.read.recordfile import Vanished
 from tb_nanwatch.store import lines
 from tb_nanwatch.store.cells import cell_of
@@ -127,6 +127,12 @@ class Run:
     def notes(self) -> tuple[Note, ...]:
         """Notes of all attempts, by step."""
         return tuple(sorted((note for part in self.parts for note in part.notes), key=lambda note: note.step))
+
+    @property
+    def batch(self) -> FirstBatches | None:
+        """What the first batches of the newest attempt that saw some are made of; None where nobody looked."""
+        seen = [(p.header.attempt, p.batches.step, p.batches) for p in self.parts if p.batches is not None]
+        return max(seen, key=lambda found: found[:2])[2] if seen else None
 
     @property
     def damage(self) -> tuple[str, ...]:

@@ -20,9 +20,12 @@ import numpy as np
 from tb_nanwatch.format import codec, framing, magnitude, metadata
 from tb_nanwatch.format.records import (
     FORMAT_VERSION,
+    BatchPart,
     Closed,
+    Column,
     Counts,
     CountsRow,
+    FirstBatches,
     FullBlock,
     Incident,
     Note,
@@ -126,6 +129,26 @@ RECORDS: dict[str, Record] = {
     "incident_open": replace(INCIDENT, last_step=None, recovered=False, last_finite_step=None, spread=()),
     "note": Note(8, "restart", "a new process continues the run"),
     "closed": Closed(5, 1),
+    "batches": FirstBatches(
+        10,
+        3,
+        (
+            BatchPart(
+                "x/größe",
+                "float32",
+                (32, 13),
+                rows=96,
+                columns=13,
+                typical=3.25,
+                extreme=(Column(7, 0.0, 2.1e6, 4.5e5, 3e5),),
+                constant=(Column(3, 1.0, 1.0, 1.0), Column(9, -2.5, -2.5, -2.5)),
+                extreme_count=1,
+                constant_count=2,
+            ),
+            BatchPart("y", "int64", None),
+        ),
+        mapping=True,
+    ),
 }
 RUN = ("header", "tensors", "steps", "full", "counts", "incident", "note", "closed")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from tb_nanwatch.diagnose import words
+from tb_nanwatch.diagnose import columns, words
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
 from tb_nanwatch.diagnose.causes.input_extreme_scale import large
 from tb_nanwatch.diagnose.growth import Trend
@@ -32,7 +32,12 @@ def growth_overflow(case: Case) -> Cause | None:
         if case.incident.first_step <= case.run.first_step:  # nothing has been updated yet that could have grown
             return None
         return Cause("growth_overflow", 0.45, overflow, remedies(case)) if overflow else None
-    return Cause("growth_overflow", sureness(grown), (*overflow, *said(grown)), remedies(case))
+    return Cause("growth_overflow", sureness(grown), (*overflow, *said(grown), *_fed(case)), remedies(case))
+
+
+def _fed(case: Case) -> tuple[str, ...]:
+    """What the network is fed, where that is on several scales."""
+    return tuple(columns.told(part) for part in columns.odd(case.run)[:1])
 
 
 def overgrown(case: Case) -> list[Trend]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from tb_nanwatch.diagnose import words
+from tb_nanwatch.diagnose import columns, words
 from tb_nanwatch.diagnose.batch import Batch, told
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
-from tb_nanwatch.diagnose.operation import EXPONENTIALS
+from tb_nanwatch.diagnose.operation import EXPONENTIALS, LOGS
 
 PHASES: Final = ("forward", "loss", "backward", "update")
 NOTABLE: Final = 10.0  # times the median norm of the batches before
 CERTAIN: Final = 1e4  # nothing that training data does on an ordinary day
 RAW: Final = 50.0  # networks are initialized for inputs of about 1; raw pixels, prices and dates are beyond
 HUGE: Final = 1e6
+SURE: Final = 0.92  # growth explains what such a column does, not where it comes from
 
 
 def input_extreme_scale(case: Case) -> Cause | None:
@@ -28,12 +29,38 @@ def input_extreme_scale(case: Case) -> Cause | None:
         return Cause(
             "input_extreme_scale", _confidence(worst.jump or 0.0, too_large), (_jumped(worst),), ("clean_input",)
         )
-    raw = large(case)
+    found = [cause for cause in (_column(case, too_large), _raw(case, too_large)) if cause is not None]
+    return max(found, key=lambda cause: cause.confidence, default=None)
+
+
+def _raw(case: Case, too_large: bool) -> Cause | None:
+    """Data that is large all along: a suspect at most, unless it is huge."""
+    op, raw = case.op, large(case)
     if raw and (too_large or not op.known):
         seen = f"{told(raw[0])} reaches {words.magnitude(raw[0].largest)}: it is not scaled to about 1"
         sure = 0.8 if raw[0].largest >= HUGE and too_large and not case.trends else 0.35 if too_large else 0.2
         return Cause("input_extreme_scale", sure, (seen,), ("clean_input",))
     return None
+
+
+def _column(case: Case, too_large: bool) -> Cause | None:
+    """Columns that are unlike the others from the first batch on: sure where they are far apart and numbers ran out.
+
+    Where a logarithm or a power failed, a first layer that they saturate may be behind it.
+    """
+    odd = columns.odd(case.run)
+    if not odd:
+        return None
+    apart, grew = columns.apart(odd[0]), not case.op.known and bool(case.trends)
+    if too_large or grew:
+        sure = SURE if apart else 0.35
+    elif apart:
+        sure = 0.5 if case.op.forward in LOGS | EXPONENTIALS or not case.op.known else 0.2
+    elif not case.op.known:
+        sure = 0.2
+    else:
+        return None
+    return Cause("input_extreme_scale", sure, tuple(columns.told(part) for part in odd[:2]), ("clean_input",))
 
 
 def large(case: Case) -> list[Batch]:

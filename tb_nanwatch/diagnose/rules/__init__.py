@@ -11,6 +11,7 @@ from tb_nanwatch.diagnose.rules.bad_initialization import bad_initialization
 from tb_nanwatch.diagnose.rules.dead_relu import dead_relu
 from tb_nanwatch.diagnose.rules.ended_by_error import ended_by_error
 from tb_nanwatch.diagnose.rules.exploding_gradient import exploding_gradient
+from tb_nanwatch.diagnose.rules.extreme_column import extreme_column
 from tb_nanwatch.diagnose.rules.falling_loss_scale import falling_loss_scale
 from tb_nanwatch.diagnose.rules.finding import Finding
 from tb_nanwatch.diagnose.rules.forecast import forecast
@@ -46,6 +47,7 @@ RULES: tuple[Rule, ...] = (
     dead_relu,
     saturated_activation,
     input_extreme_scale,
+    extreme_column,
     forecast,
     growth,
     small_headroom,

@@ -1,9 +1,8 @@
 """Batches unlike the first ones, and a loss that jumped with them: outliers, or data that changed its scale under way.
 
 AWS warns of images whose mean is off by 0.2, UMLAUT of inputs outside [-1, 1]; plenty of healthy data is. Here a batch
-must have a hundred times the norm that was typical of the first ones, and the loss must have jumped tenfold. Of an
-input its norm, mean, largest element and share of zeros are recorded, nothing by column: which column was extreme, or
-constant, this rule cannot say.
+must have a hundred times the norm that was typical of the first ones, and the loss must have jumped tenfold. Columns
+that are extreme from the first batch on are `extreme_column`'s.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tb_nanwatch.record.fold import Parts
 from tb_nanwatch.record.graph import names, replay
 from tb_nanwatch.record.graph.memory import Fed, Memory
 from tb_nanwatch.record.graph.probe import GraphProbe, GraphWeights, Reads
-from tb_nanwatch.record.graph.watched import Layout, WatchedGraph, arrays_of, feeds_of
+from tb_nanwatch.record.graph.watched import Layout, WatchedGraph, arrays_of, feeds_of, is_array
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.options import Options
@@ -75,6 +75,7 @@ class GraphRecorder(Recording):
     def before(self, reads: Reads, fetches: Any, feeds: Feeds) -> int:
         """Take note of a step that is about to run; the mode in which it shall be read."""
         with self._lock, self.guard.contained("keeping what was fed"):
+            self._look_at(self.first_step + self._probe.calls, lambda: _fed(feeds))
             if self.memory is not None:
                 values = {name: value for name, (_, value) in feeds.items()}
                 self.memory.before(Fed(self.first_step + self._probe.calls, fetches, values), reads.state)
@@ -94,6 +95,10 @@ class GraphRecorder(Recording):
             yield
         finally:
             self._read.reads = None
+
+    def _steps_to_replay(self, incident: Incident) -> int:
+        off = self.memory is None or self.memory.off or self._replayed >= MOST_REPLAYED
+        return 0 if off or self.memory is None else len(self.memory.until(incident.first_step))
 
     def _investigate(self, incident: Incident) -> Incident | None:
         """Replay the incident in a session of its own; what it finds replaces the incident's origin."""
@@ -247,6 +252,12 @@ class GraphWatcher:
             self.recorder = GraphRecorder(where, options, entry_point, graph, self._reads, trying)
             self._end = weakref.finalize(self, self.recorder.close)  # also when the process ends
         return self.recorder
+
+
+def _fed(feeds: Feeds) -> list[tuple[str, Any]]:
+    """(name, array) of what is fed as arrays."""
+    dense = [(name, t, value) for name, (t, value) in feeds.items() if is_array(value)]
+    return [(name.removesuffix(":0"), np.asarray(value, t.dtype.as_numpy_dtype)) for name, t, value in dense]
 
 
 def _now(weights: GraphWeights) -> tuple[Any, int]:

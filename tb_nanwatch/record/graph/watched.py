@@ -139,7 +139,7 @@ class WatchedGraph:
 
         rate = self.gauges.rate
         return Layout(
-            tuple(t for t, value in feeds.values() if t.dtype in kernels.FLOATS and _is_array(value)),
+            tuple(t for t, value in feeds.values() if t.dtype in kernels.FLOATS and is_array(value)),
             tuple(pack for pack in self.gauges.packs if all(runs(s.tensor) for s in pack.members)),
             tuple(x for x in self.gauges.losses if may_be_read(x.source)),
             rate if rate is not None and runs(rate.source) else None,
@@ -182,7 +182,8 @@ def _parts(key: Any, value: Any) -> list[tuple[Any, Any]]:
     return [(key, value)]
 
 
-def _is_array(value: Any) -> bool:
+def is_array(value: Any) -> bool:
+    """Whether what is fed is numbers, rather than strings, a sparse value or a handle."""
     return isinstance(value, np.ndarray | np.generic | list | tuple | float | int)
 
 
