@@ -24,6 +24,13 @@ def sentence(incident: Incident) -> str:
     return f"step {incident.first_step:,} is not finite: first {_place(incident)}, phase {origin.phase}"
 
 
+def pause(incident: Incident, steps: int, seconds: float) -> str:
+    """One line on what the training waits for now: `steps` that run again, and `seconds` at most of trying remedies."""
+    what = f"replaying {steps:,} step{'s' if steps > 1 else ''}"
+    trying = f" and trying remedies, for up to {seconds:g} s" if seconds else ""
+    return f"step {incident.first_step:,} is not finite; {what}{trying} ..."
+
+
 def with_next_step(incident: Incident, logdir: Path) -> str:
     """The same, and how to read on."""
     return f"{sentence(incident)}; see: nanwatch report {shlex.quote(str(logdir))}"

@@ -249,6 +249,9 @@ class Recorder(Recording):
         plans = self._device.plans
         return plans[0] if len(plans) == 1 else plans[int(self._device.which.numpy())] if plans else None
 
+    def _steps_to_replay(self, incident: Incident) -> int:
+        return 0 if self.rewind is None else self.rewind.steps_until(incident.first_step)
+
     def _investigate(self, incident: Incident) -> Incident | None:
         """Rewind and replay; what it finds replaces the incident's origin."""
         if self.rewind is None:

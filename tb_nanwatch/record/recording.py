@@ -183,6 +183,10 @@ class Recording:
         """The incident as a replay knows it; None where there is none."""
         return None
 
+    def _steps_to_replay(self, incident: Incident) -> int:  # noqa: ARG002
+        """How many steps `_investigate` will run again; 0 where there is no replay."""
+        return 0
+
     def _say(self, kind: str, text: str) -> None:
         self.note(kind, text)
         print(f"tb_nanwatch: {text}", flush=True)  # noqa: T201  # users without logging shall see it
@@ -267,6 +271,10 @@ class Recording:
             self._rows.flush()
         self._writer.event(change.incident, durable=change.urgent)
         if change.opened:
+            steps = self._steps_to_replay(change.incident)
+            if steps:
+                told = console.pause(change.incident, steps, self.options.trial_seconds)
+                print(f"tb_nanwatch: {told}", flush=True)  # noqa: T201
             better = self._investigate(change.incident)
             if better is not None:
                 self._writer.event(better, durable=True)

@@ -49,6 +49,13 @@ def test_sentence(given: Incident, said: str) -> None:
     assert console.sentence(given) == f"step 1,026 is not finite: {said}"
 
 
+def test_what_the_training_waits_for() -> None:
+    given = incident(Origin("forward", "dense", "dense/output", "activation"))
+    said = "step 1,026 is not finite; replaying 40 steps and trying remedies, for up to 60 s ..."
+    assert console.pause(given, 40, 60.0) == said
+    assert console.pause(given, 1, 0) == "step 1,026 is not finite; replaying 1 step ..."
+
+
 def test_the_next_step_can_be_pasted() -> None:
     given = incident(Origin("forward", "dense", "dense/output", "activation"))
     assert console.with_next_step(given, Path("my logs/run1")).endswith(

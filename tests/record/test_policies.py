@@ -52,7 +52,20 @@ def test_record_goes_on(how: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert incident.origin.output.nan == 4
     reached = {s.kind for s in incident.spread}
     assert {"input", "gradient", "weight"} <= reached
-    assert f"tb_nanwatch: step {BAD} is not finite" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    pause = f"step {BAD} is not finite; replaying {BAD + 1} steps and trying remedies, for up to 60 s ..."
+    assert said.count(f"tb_nanwatch: {pause}\ntb_nanwatch: step {BAD} is not finite: first in the input x") == 1
+    assert said.count("is not finite") == 2
+
+
+@pytest.mark.parametrize(("options", "told"), [({"replay": False}, 0), ({"trial_seconds": 0}, 1)])
+def test_a_pause_is_announced_where_there_is_one(
+    options: dict[str, Any], told: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(mlp(steps_per_execution=2), nanwatch.NanWatch(tmp_path, **options))
+    said = capsys.readouterr().out
+    assert said.count(f"tb_nanwatch: step {BAD} is not finite; replaying {BAD + 1} steps ...\n") == told
+    assert said.count("is not finite") == told + 1
 
 
 @pytest.mark.parametrize("how", COMPILED)

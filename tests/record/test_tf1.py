@@ -330,7 +330,7 @@ def test_a_logarithm_of_zero_is_found_in_the_loss(tmp_path: Path) -> None:
     assert run.last_finite_step == 1
 
 
-def test_raise_ends_a_session_and_stop_asks_a_monitored_one(tmp_path: Path) -> None:
+def test_raise_ends_a_session_and_stop_asks_a_monitored_one(tmp_path: Path, capsys: Any) -> None:
     data = batches(8, bad=5)
     for number, policy in enumerate(("raise", "stop")):
         logdir = tmp_path / f"session{number}"
@@ -338,6 +338,7 @@ def test_raise_ends_a_session_and_stop_asks_a_monitored_one(tmp_path: Path) -> N
             session(regression(), data, logdir, on_nonfinite=policy)
         assert caught.value.incident["origin"]["phase"] == "input"
         assert only_run(logdir).steps == 6
+        assert "step 5 is not finite; replaying 6 steps and trying remedies" in capsys.readouterr().out
     assert len(monitored(regression(), data, tmp_path / "stop", on_nonfinite="stop")) == 6
     with pytest.raises(nanwatch.NonFiniteError, match="step 5 is not finite"):
         monitored(regression(), data, tmp_path / "raise", on_nonfinite="raise")

@@ -140,6 +140,15 @@ class Rewind:
             batches = self.staged.take()
             self._memory.calls = [Call(self._first + n, data, BATCH) for n, data in enumerate(batches)]
 
+    def steps_until(self, step: int) -> int:
+        """How many steps `investigate` will run again to reach `step`; 0 where it will run none."""
+        if self.why_not or not self.on or self._investigated >= MOST:
+            return 0
+        if self.staged is not None:
+            return max(0, step - self._first + 1) if self.staged.found else 0
+        steps = [call.step for call in self._memory.calls if call.step <= step]
+        return len(steps) if steps and steps[-1] == step else 0
+
     def investigate(
         self, incident: Incident, collector: Callable[[], Collector], subject: Subject, looking: Retrospect
     ) -> rerun.Outcome | None:
