@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from tb_nanwatch.diagnose.functions import FUNCTIONS
+
 Guard = Callable[[str, str], str]  # (namespace such as "tf", source of the argument) -> source of the guarded one
 
 #: Names of calls in programs, by the type of op that they become.
@@ -17,8 +19,11 @@ CALLS: Final = {
     "Log": ("log",),
     "Log1p": ("log1p",),
     "Xlogy": ("xlogy",),
+    "Xlog1py": ("xlog1py",),
     "Exp": ("exp",),
     "Expm1": ("expm1",),
+    "Sinh": ("sinh",),
+    "Cosh": ("cosh",),
     "Sqrt": ("sqrt",),
     "Rsqrt": ("rsqrt",),
     "Pow": ("pow",),
@@ -26,21 +31,33 @@ CALLS: Final = {
     "Asin": ("asin", "arcsin"),
     "Atanh": ("atanh", "arctanh"),
     "Acosh": ("acosh", "arccosh"),
+    "Erfinv": ("erfinv",),
+    "Ndtri": ("ndtri",),
+    "Lgamma": ("lgamma",),
+    "Digamma": ("digamma",),
     "Softmax": ("softmax",),
     "LogSoftmax": ("log_softmax",),
     "Reciprocal": ("reciprocal",),
 }
 
+#: Where a program may find minimum, maximum and clip beside the function that it calls.
+SPACES: Final = ("keras.ops", "ops", "keras.backend", "tf.keras.backend", "backend", "K", "np", "numpy")
+
 
 def guarded_call(code: str, op_type: str, guard: Guard) -> str | None:
-    """`code` with the first argument of every call that makes `op_type` put through `guard`."""
-    names = CALLS.get(op_type, ())
-    return _edited(code, _Calls(names, guard))
+    """`code` with the argument that matters of every call that makes `op_type` put through `guard`."""
+    return _edited(code, _Calls(CALLS.get(op_type, ()), guard, _argument(op_type)))
 
 
 def safe_division(code: str) -> str | None:
     """`code` with every division of tensors as tf.math.divide_no_nan, which is 0 where the denominator is."""
     return _edited(code, _Divisions(lambda above, below: f"tf.math.divide_no_nan({above}, {below})"))
+
+
+def safe_reciprocal(code: str) -> str | None:
+    """`code` with every call of a reciprocal as tf.math.reciprocal_no_nan, which is 0 where its argument is."""
+    whole = _Whole(CALLS["Reciprocal"], lambda _, __, x, rest: f"tf.math.reciprocal_no_nan({x}{rest})", 0)
+    return _edited(code, whole)
 
 
 def guarded_root(code: str, op_type: str, epsilon: str) -> str | None:
@@ -62,13 +79,14 @@ def where_inside(code: str, op_type: str, valid: str, harmless: str, divides: bo
     """Lines in the place of `code`: every call that makes `op_type`, or every division, with a harmless argument where
     its own is not valid, and 0 there.
 
-    valid: a condition on "{x}"; harmless: "ones" or "zeros".
+    valid: a condition on "{x}"; harmless: "ones" or "zeros", or the source of an argument like "{x}".
     """
     tree = _parsed(code)
     if tree is None:
         return None
     taken = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     made: list[str] = []
+    like = f"tf.{harmless}_like({{x}})" if harmless.isidentifier() else harmless
 
     def named(wanted: str) -> str:
         name = next(n for n in (wanted, *(f"{wanted}_{k}" for k in range(2, 99))) if n not in taken)
@@ -82,7 +100,7 @@ def where_inside(code: str, op_type: str, valid: str, harmless: str, divides: bo
             argument = named("inner")
             made.append(f"{argument} = {x}")
         stand_in = named("safe")
-        made.append(f"{stand_in} = tf.where({valid.format(x=argument)}, {argument}, tf.{harmless}_like({argument}))")
+        made.append(f"{stand_in} = tf.where({valid.format(x=argument)}, {argument}, {like.format(x=argument)})")
         return argument, stand_in
 
     chosen = "where(" in code  # then the program throws away itself what is not valid
@@ -92,12 +110,12 @@ def where_inside(code: str, op_type: str, valid: str, harmless: str, divides: bo
         call = f"({above}) / {stand_in}"
         return call if chosen else f"tf.where({valid.format(x=argument)}, {call}, tf.zeros_like({stand_in}))"
 
-    def call(function: str, x: str, rest: str) -> str:
+    def call(function: str, before: str, x: str, rest: str) -> str:
         argument, stand_in = safe(x)
-        made_safe = f"{function}({stand_in}{rest})"
+        made_safe = f"{function}({before}{stand_in}{rest})"
         return made_safe if chosen else f"tf.where({valid.format(x=argument)}, {made_safe}, tf.zeros_like({stand_in}))"
 
-    editor = _Divisions(quotient) if divides else _Whole(CALLS.get(op_type, ()), call)
+    editor = _Divisions(quotient) if divides else _Whole(CALLS.get(op_type, ()), call, _argument(op_type))
     line = _edited(code, editor)
     return None if line is None else "\n".join([*made, line])
 
@@ -109,6 +127,11 @@ def kept(code: str, otherwise: str) -> str:
     """
     found = re.match(r"(return\b|[A-Za-z_][\w.]{0,80}\s*=(?!=))", code.strip(), re.ASCII)
     return f"{found[0].rstrip('= ')}{' ' if found[0] == 'return' else ' = '}" if found else f"{otherwise} = "
+
+
+def _argument(op_type: str) -> int:
+    """Place of the argument that matters in a call."""
+    return FUNCTIONS[op_type].argument if op_type in FUNCTIONS else 0
 
 
 def _parsed(code: str) -> ast.Module | None:
@@ -144,12 +167,9 @@ def _name(call: ast.Call) -> str:
 
 
 def _namespace(call: ast.Call) -> str:
-    """What to look the guard up in: "tf" for tf.math.log, "keras.ops" and "K" as they are."""
-    function = call.func
-    if not isinstance(function, ast.Attribute):
-        return "tf"
-    text = ast.unparse(function.value)
-    return "tf" if text.partition(".")[0] in ("tf", "tf1", "tensorflow", "self") else text
+    """What to look the guard up in: "keras.ops" and "K" as they are, "tf" for tf.math.log and what nobody knows."""
+    text = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return text if text in SPACES else "tf"
 
 
 def _divides(node: ast.AST) -> bool:
@@ -169,14 +189,14 @@ class _Editor(ast.NodeTransformer):
 
 
 class _Calls(_Editor):
-    def __init__(self, names: tuple[str, ...], guard: Guard) -> None:
-        self._names, self._guard = names, guard
+    def __init__(self, names: tuple[str, ...], guard: Guard, argument: int = 0) -> None:
+        self._names, self._guard, self._argument = names, guard, argument
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        if _name(node) in self._names and node.args:
-            guarded = self._guard(_namespace(node), ast.unparse(node.args[0]))
-            node.args[0] = ast.parse(guarded, mode="eval").body
+        if _name(node) in self._names and len(node.args) > self._argument:
+            guarded = self._guard(_namespace(node), ast.unparse(node.args[self._argument]))
+            node.args[self._argument] = ast.parse(guarded, mode="eval").body
             self.edits += 1
         return node
 
@@ -190,19 +210,21 @@ class _Calls(_Editor):
 
 
 class _Whole(_Editor):
-    """Calls put into an expression as a whole: (source of function, of first argument, of the rest) -> source."""
+    """Calls put into an expression as a whole: (source of function, of what is before the argument that matters, of
+    that, of the rest) -> source.
+    """
 
-    def __init__(self, names: tuple[str, ...], around: Callable[[str, str, str], str]) -> None:
-        self._names, self._around = names, around
+    def __init__(self, names: tuple[str, ...], around: Callable[[str, str, str, str], str], argument: int) -> None:
+        self._names, self._around, self._argument = names, around, argument
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        if _name(node) not in self._names or not node.args:
+        at = self._argument
+        if _name(node) not in self._names or len(node.args) <= at:
             return node
-        rest = [ast.unparse(a) for a in node.args[1:]] + [ast.unparse(k) for k in node.keywords]
-        return self._instead(
-            self._around(ast.unparse(node.func), ast.unparse(node.args[0]), "".join(f", {r}" for r in rest))
-        )
+        before = "".join(f"{ast.unparse(a)}, " for a in node.args[:at])
+        rest = "".join(f", {ast.unparse(a)}" for a in [*node.args[at + 1 :], *node.keywords])
+        return self._instead(self._around(ast.unparse(node.func), before, ast.unparse(node.args[at]), rest))
 
 
 class _Divisions(_Editor):

@@ -61,6 +61,8 @@ def domain_error(case: Case) -> Cause | None:
 
 
 def _remedies(op: Operation, operand: OperandStats) -> tuple[str, ...]:
-    if op.forward in ("Sqrt", "Rsqrt", "Pow") and -operand.min <= ROUNDING * max(operand.max, 1.0):
-        return ("guard_division", "clip_predictions_or_from_logits", "safe_where")
-    return ("clip_predictions_or_from_logits", "safe_where", "guard_division")
+    kept_inside = ("clip_predictions_or_from_logits", "safe_where")
+    if op.forward not in ("Sqrt", "Rsqrt", "Pow"):  # no constant inside an arc cosine makes it one of more than 1
+        return kept_inside
+    rounded = -operand.min <= ROUNDING * max(operand.max, 1.0)
+    return ("guard_division", *kept_inside) if rounded else (*kept_inside, "guard_division")

@@ -7,12 +7,12 @@ from typing import Final
 
 from tb_nanwatch.diagnose import words
 from tb_nanwatch.diagnose.causes.cause import Case, Cause
-from tb_nanwatch.diagnose.operation import told
+from tb_nanwatch.diagnose.functions import FUNCTIONS
+from tb_nanwatch.diagnose.operation import DIVISIONS, Operation, told
 
 WHERE: Final = re.compile(r"\b(where|select|cond|switch)\w*\s*\(")
 UNSELECTED: Final = "the branch was not selected, so the loss was finite"
 UNSEEN: Final = "the loss was finite all the same: divided by, or selected against, they did not show"
-REMEDIES: Final = ("safe_where", "guard_division", "clip_predictions_or_from_logits")
 
 
 def nan_gradient_through_where(case: Case) -> Cause | None:
@@ -29,7 +29,7 @@ def nan_gradient_through_where(case: Case) -> Cause | None:
             f"{words.printable(op.name)} made {made or 'bad values'}{operand}",
             f"{UNSELECTED if seen_where else UNSEEN}; the gradient takes them times 0, and that is NaN",
         )
-        return Cause("nan_gradient_through_where", 0.97 if seen_where else 0.8, evidence, REMEDIES)
+        return Cause("nan_gradient_through_where", 0.97 if seen_where else 0.8, evidence, _remedies(op))
     slope, incoming = op.operand(0), op.operand(1)
     if not op.backward or not seen_where or slope is None or incoming is None or not op.output.nan:
         return None
@@ -39,4 +39,12 @@ def nan_gradient_through_where(case: Case) -> Cause | None:
         f"{op.said()} was given a gradient of 0 where its slope is infinite ({words.count(slope.zero, 'exact zero')}): "
         "the branch was not selected, and 0 times infinity is NaN"
     )
-    return Cause("nan_gradient_through_where", 0.95, (met,), REMEDIES)
+    return Cause("nan_gradient_through_where", 0.95, (met,), _remedies(op))
+
+
+def _remedies(op: Operation) -> tuple[str, ...]:
+    """An epsilon where something is divided or a root taken; bounds for every function that has some."""
+    kinds = {op.forward, op.name, op.name.removesuffix("Grad")}
+    epsilon = ("guard_division",) if kinds & (DIVISIONS | {"Sqrt", "Rsqrt", "Pow"}) else ()
+    bounds = ("clip_predictions_or_from_logits",) if op.forward in FUNCTIONS else ()
+    return ("safe_where", *epsilon, *bounds)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from tb_nanwatch.diagnose import words
+from tb_nanwatch.diagnose import columns, words
 from tb_nanwatch.diagnose.batch import Batch
 from tb_nanwatch.diagnose.operation import SOFTMAXES
-from tb_nanwatch.diagnose.remedies.remedy import GRAPH, Advice, Patient, number
+from tb_nanwatch.diagnose.remedies import dataset
+from tb_nanwatch.diagnose.remedies.remedy import Advice, Patient, number
+from tb_nanwatch.format.records import BatchPart
 
 SCALED: Final = (
     "input_extreme_scale", "saturated_activation", "exp_overflow", "growth_overflow", "float16_overflow",
     "bad_learning_rate", "loss_scale",
 )  # fmt: skip
-DATASETS: Final = ("Iterator", "Dequeue", "Batch")  # in names of what comes into a graph without feed_dict
 
 
 def clean_input(patient: Patient) -> Advice:
@@ -33,21 +34,22 @@ def clean_input(patient: Patient) -> Advice:
 def _finite(patient: Patient) -> Advice:
     name = words.printable(patient.bad_input) or "the batch"
     why = "A value that is not finite reaches every weight through the gradient; it has to go before the step."
-    field = "y" if patient.bad_input.startswith("y") else "x"
+    part = dataset.part(patient, patient.bad_input, label=patient.bad_input.startswith("y"))
     if patient.whole_batch:
         features = words.listing([str(f) for f in patient.features])
         where = f" at {'feature' if len(patient.features) == 1 else 'features'} {features}" if features else ""
         all_of_it = f"All {len(patient.samples)} samples of step {patient.step:,} hold it in {name}{where}"
         why = f"{why} {all_of_it}: drop none, but repair it."
-        column = f"{field}[..., {patient.features[0]}]" if len(patient.features) == 1 else field
+        x = dataset.variable(patient, part)
+        column = f"{x}[..., {patient.features[0]}]" if len(patient.features) == 1 else x
         return Advice(
             why,
             f"# {column} is not finite throughout: a column divided by its own deviation of 0, for example\n"
-            + _mapped(patient, f"tf.where(tf.math.is_finite({field}), {field}, tf.zeros_like({field}))", field),
+            + dataset.mapped(patient, part, lambda x: f"tf.where(tf.math.is_finite({x}), {x}, tf.zeros_like({x}))"),
         )
     which = words.samples(patient.samples)
     why = f"{why} At step {patient.step:,} it is {which} in {name}." if which else why
-    return _kept(patient, why, f"tf.math.is_finite({field})", f"np.isfinite({field})", field)
+    return Advice(why, dataset.kept(patient, part, lambda x: f"tf.math.is_finite({x})"))
 
 
 # ---------------------------------------------------------------- what is too large
@@ -59,12 +61,39 @@ def _scaled(patient: Patient) -> Advice:
     name = words.printable(batch.name) if batch is not None else "x"
     reach = f" Here {name} reached {words.magnitude(largest)}." if largest else ""
     why = f"Networks are initialized for numbers of about 1; larger ones make every number behind them larger.{reach}"
-    field = "y" if batch is not None and batch.label else "x"
     if batch is not None and batch.jump is not None and batch.jump >= 10 and batch.typical:
         return _bounded(patient, why, batch)
+    odd = columns.odd(patient.run)
+    if odd and patient.value is None:  # else the report has what a trial proved
+        return _by_column(patient, why, odd[0])
+    part = dataset.part(patient, batch.name if batch is not None else "", label=batch is not None and batch.label)
     largest = patient.value or largest
-    divisor = "255." if 200 < largest <= 256.5 else number(largest) if largest else "scale"
-    return Advice(why, _mapped(patient, f"{field} / {divisor}", field))
+    divisor = "255." if 200 < largest <= 256.5 or not largest else number(largest)
+    remark = "" if largest else "  # the largest value of your data"
+    line = dataset.mapped(patient, part, lambda x: f"{_floating(patient, part, x)} / {divisor}")
+    return Advice(why, f"{line}{remark}")
+
+
+def _by_column(patient: Patient, why: str, part: BatchPart) -> Advice:
+    """Only the columns that are so large, each by its own size, so that the others keep theirs."""
+    size = f"{part.columns}, np.{part.dtype if part.dtype in ('float16', 'float64') else 'float32'}"
+    places = columns.indices(part.extreme)
+    reach = [number(column.reach) for column in part.extreme]
+    values = reach[0] if len(reach) == 1 else f"[{', '.join(reach)}]"
+    lines = (
+        f"scale = np.ones({size})",
+        f"scale[{places}] = {values}  # the largest value of each column that is so large",
+        dataset.mapped(patient, part.name, lambda x: f"{_floating(patient, part.name, x)} / scale"),
+    )
+    return Advice(f"{why} Of its columns: {columns.told(part)}.", "\n".join(lines))
+
+
+def _floating(patient: Patient, name: str, x: str) -> str:
+    """`x`, cast where it holds whole numbers, as pictures do, which TensorFlow divides by none but their like."""
+    dtype = next((part.dtype for part in columns.parts_of(patient.run) if part.name == name), "float32")
+    if "float" in dtype:
+        return x
+    return f"np.asarray({x}, np.float32)" if dataset.fed(patient) else f"tf.cast({x}, tf.float32)"
 
 
 def _widest(patient: Patient) -> Batch | None:
@@ -77,9 +106,9 @@ def _widest(patient: Patient) -> Batch | None:
 
 def _bounded(patient: Patient, why: str, batch: Batch) -> Advice:
     bound = number(float(f"{2 * batch.typical:.1g}"))
-    field = "y" if batch.label else "x"
+    part = dataset.part(patient, batch.name, batch.label)
     said = f"{why} Before, nothing was above {words.magnitude(batch.typical)}."
-    return Advice(said, _mapped(patient, f"tf.clip_by_value({field}, -{bound}, {bound})", field))
+    return Advice(said, dataset.mapped(patient, part, lambda x: f"tf.clip_by_value({x}, -{bound}, {bound})"))
 
 
 def _recorded(patient: Patient) -> float:
@@ -98,8 +127,8 @@ def _odd(patient: Patient) -> Advice:
     given = next((batch for batch in patient.batch if operand is not None and batch.name == operand.name), None)
     if given is not None:
         why = f"The values that the function is not defined for come with the data: correct or drop them.{held}"
-        field = "y" if given.label else "x"
-        return _kept(patient, why, f"{field} > 0", f"{field} > 0", field)
+        part = dataset.part(patient, given.name, given.label)
+        return Advice(why, dataset.kept(patient, part, lambda x: f"{x} > 0"))
     jumped = max(
         (b for b in patient.batch if (b.jump or 0) >= 10 and b.typical), key=lambda b: b.jump or 0, default=None
     )
@@ -112,37 +141,10 @@ def _odd(patient: Patient) -> Advice:
         why = (
             f"What is {what} carries nothing to learn from; without it the division by zero does not come about.{held}"
         )
-        return _kept(patient, why, "x != 0", "x != 0", "x", some=True)
+        part = dataset.part(patient, zeros.name if zeros is not None else "")
+        return Advice(why, dataset.kept(patient, part, lambda x: f"{x} != 0", some=True))
     why = f"Something in this batch leads there, and its size does not say what: look at it.{held}"
-    sample = patient.samples[0] if patient.samples else 0
-    return Advice(why, f"print(x[{sample}], y[{sample}])  # of the batch of step {patient.step}")
-
-
-# ---------------------------------------------------------------- as the program reads its data
-
-
-def _fed(patient: Patient) -> bool:
-    """Whether a graph is fed its batches, rather than having them from a dataset or a queue."""
-    return patient.style == GRAPH and not any(word in batch.name for batch in patient.batch for word in DATASETS)
-
-
-def _mapped(patient: Patient, value: str, field: str) -> str:
-    if _fed(patient):
-        return f"{field} = {value.replace('tf.clip_by_value', 'np.clip')}  # before feed_dict"
-    return (
-        f"dataset = dataset.map(lambda x, y: ({value}, y))"
-        if field == "x"
-        else (f"dataset = dataset.map(lambda x, y: (x, {value}))")
-    )
-
-
-def _kept(patient: Patient, why: str, condition: str, in_numpy: str, field: str, some: bool = False) -> Advice:
-    """Samples for which a condition holds everywhere, or somewhere."""
-    if _fed(patient):
-        rows = f"({in_numpy}).reshape(len({field}), -1).{'any' if some else 'all'}(axis=1)"
-        return Advice(why, f"good = {rows}\nx, y = x[good], y[good]  # before feed_dict")
-    keep = f"tf.{'reduce_any' if some else 'reduce_all'}({condition})"
-    return Advice(why, f"dataset = dataset.unbatch().filter(lambda x, y: {keep}).batch({_size(patient)})")
+    return Advice(why, dataset.shown(patient, patient.samples[0] if patient.samples else 0))
 
 
 # ---------------------------------------------------------------- labels
@@ -151,16 +153,11 @@ def _kept(patient: Patient, why: str, condition: str, in_numpy: str, field: str,
 def _labels(patient: Patient) -> Advice:
     logits, matrix = patient.op.operand(0), patient.last_layer
     shape = logits.shape if logits is not None else matrix.shape if matrix is not None else None
-    classes = shape[-1] if shape else None
+    classes = shape[-1] if shape else 0
     why = "A label that does not exist gives NaN on accelerators and under XLA, an error elsewhere: correct or drop it."
+    part = dataset.part(patient, label=True)
     if patient.op.name not in ("", "SparseSoftmaxCrossEntropyWithLogits"):  # "": known from an error, which it raises
-        return Advice(why, "dataset = dataset.map(lambda x, y: (x, tf.clip_by_value(y, 1e-7, 1.0)))")
-    valid = f"(y >= 0) & (y < {classes or 'num_classes'})"
-    if _fed(patient):
-        return Advice(why, f"good = {valid}\nx, y = x[good], y[good]  # before feed_dict")
-    return Advice(why, f"dataset = dataset.unbatch().filter(lambda x, y: {valid}).batch({_size(patient)})")
-
-
-def _size(patient: Patient) -> str:
-    shape = next((info.shape for info in patient.run.kind("input") if info.shape), ())
-    return str(shape[0]) if shape and shape[0] > 0 else "batch_size"
+        return Advice(why, dataset.mapped(patient, part, lambda y: f"tf.clip_by_value({y}, 1e-7, 1.0)"))
+    if classes <= 0:
+        return Advice(why, dataset.valid(patient, part, lambda y: f"{y} >= 0"))
+    return Advice(why, dataset.valid(patient, part, lambda y: f"({y} >= 0) & ({y} < {classes})"))

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tb_nanwatch.diagnose.remedies.remedy import FIT, GRAPH, Advice, Patient, number
+from tb_nanwatch.diagnose.remedies.remedy import FIT, GRAPH, Advice, Patient, number, optimizer
 from tb_nanwatch.diagnose.window import norms, total_norm
 
 STEPS: Final = 64
@@ -23,23 +23,29 @@ def clip_gradients(patient: Patient) -> Advice:
         return _by_value(patient, bound)
     why = f"A bound on the global gradient norm stops one large gradient from throwing the weights.{known_as}"
     if patient.style == FIT:
-        return Advice(why, f"model.optimizer.global_clipnorm = {bound}  # after model.compile(...), before fit")
+        return Advice(why, f"{optimizer(patient)}.global_clipnorm = {bound}  # after model.compile(...), before fit")
     if patient.style == GRAPH:
-        lines = (
-            "gradients, variables = zip(*grads_and_vars)",
-            f"gradients, _ = tf.clip_by_global_norm(gradients, {bound})",
-            "train_op = optimizer.apply_gradients(zip(gradients, variables))",
-        )
-        return Advice(why, "\n".join(lines))
+        return _in_graph(why, f"gradients, _ = tf.clip_by_global_norm(gradients, {bound})")
     return Advice(why, f"gradients, _ = tf.clip_by_global_norm(gradients, {bound})  # before optimizer.apply_gradients")
 
 
 def _by_value(patient: Patient, bound: str) -> Advice:
     why = "A bound on every element of the gradients stops one large element from throwing the weights."
     if patient.style == FIT:
-        return Advice(why, f"model.optimizer.clipvalue = {bound}  # after model.compile(...), before fit")
-    clipped = f"[tf.clip_by_value(g, -{bound}, {bound}) for g in gradients]"
+        return Advice(why, f"{optimizer(patient)}.clipvalue = {bound}  # after model.compile(...), before fit")
+    clipped = f"[g if g is None else tf.clip_by_value(g, -{bound}, {bound}) for g in gradients]"
+    if patient.style == GRAPH:
+        return _in_graph(why, f"gradients = {clipped}")
     return Advice(why, f"gradients = {clipped}  # before optimizer.apply_gradients")
+
+
+def _in_graph(why: str, clipping: str) -> Advice:
+    lines = (
+        "gradients, variables = zip(*grads_and_vars)",
+        clipping,
+        "train_op = optimizer.apply_gradients(zip(gradients, variables))",
+    )
+    return Advice(why, "\n".join(lines))
 
 
 def _bound(patient: Patient) -> tuple[str, bool]:

@@ -4,44 +4,41 @@ from __future__ import annotations
 
 from typing import Final
 
-from tb_nanwatch.diagnose.operation import EXPONENTIALS, Operation, exponent_limit
-from tb_nanwatch.diagnose.remedies.remedy import Advice, Patient, number
-from tb_nanwatch.diagnose.rewrite import Guard, guarded_call, guarded_root
+from tb_nanwatch.diagnose import words
+from tb_nanwatch.diagnose.functions import FUNCTIONS, INSIDE, Function, top
+from tb_nanwatch.diagnose.operation import EXPONENTIALS, Operation
+from tb_nanwatch.diagnose.remedies.remedy import FIT, Advice, Patient, described, exponent, number
+from tb_nanwatch.diagnose.rewrite import guarded_call, guarded_root, kept
 
-INSIDE: Final = "1 - 1e-6"  # float32 has steps of 6e-8 just below 1
+ROOTS: Final = ("Sqrt", "Rsqrt", "Pow")
 UNBOUNDED: Final = ("Relu", "Softplus", "Exp", "Abs", "Square", "Sqrt", "Sum", "Mean")  # what they put out is no share
 
 
 def clip_predictions_or_from_logits(patient: Patient) -> Advice:
     """The user's own line with bounds; for a loss of the library, the option or the bounds on the predictions."""
     op = patient.op
-    if op.name in EXPONENTIALS:
-        return _bounded(patient, "exp", "An exponential overflows; bounded, it stays finite and so does its gradient.")
-    if op.forward in ("Acos", "Asin", "Atanh", "Erfinv"):
-        return _bounded(patient, "acos", "Rounding takes values beyond the ends of the function; keep them inside.")
-    if op.forward in ("Sqrt", "Rsqrt", "Pow"):
-        return _bounded(patient, "sqrt", "Negative values have no root: keep the argument above 0.")
+    kind = op.name if op.name in EXPONENTIALS else op.forward
+    function = FUNCTIONS.get(kind)
+    if function is not None and kind != "Log":
+        return _bounded(patient, kind, function)
     why = (
         "Softmax and sigmoid round to exactly 0 or 1. Bounds of 1e-10 keep the logarithm finite; a loss that is given "
         "the logits computes log-probabilities without ever taking log(0)."
     )
-    least = number(patient.value) if patient.value else "1e-06" if op.forward == "Log1p" else "1e-10"
-    own = guarded_call(op.code, op.forward, lambda space, x: _guard(op, space, x, least))
+    least = number(patient.value) if patient.value else FUNCTIONS["Log"].low
+    own = guarded_call(op.code, "Log", lambda space, x: _share(op, space, x, least))
     if own is not None:
         return Advice(why, _at(patient, own))
-    if patient.style == "fit" and not op.code:
+    if patient.style == FIT and not op.code:
         return Advice(
             why,
             "y_pred = tf.clip_by_value(y_pred, 1e-10, 1.0)  # or a loss with from_logits=True and no softmax before it",
         )
-    return Advice(
-        why, "loss = tf.nn.softmax_cross_entropy_with_logits(labels, logits)  # or log(tf.clip_by_value(p, 1e-10, 1.0))"
-    )
+    loss = "loss = tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)"
+    return Advice(why, f"{loss}  # or log(tf.clip_by_value(p, 1e-10, 1.0))")
 
 
-def _guard(op: Operation, space: str, x: str, least: str) -> str:
-    if op.forward == "Log1p":
-        return f"{space}.maximum({x}, {least} - 1)"
+def _share(op: Operation, space: str, x: str, least: str) -> str:
     operand = op.operand(0)
     unbounded = operand is not None and operand.name.rpartition("/")[2] in UNBOUNDED
     if operand is None or operand.max > 1 or unbounded:
@@ -49,20 +46,30 @@ def _guard(op: Operation, space: str, x: str, least: str) -> str:
     return f"tf.clip_by_value({x}, {least}, 1.0)" if space == "tf" else f"{space}.clip({x}, {least}, 1.0)"
 
 
-def _bounded(patient: Patient, kind: str, why: str) -> Advice:
+def _bounded(patient: Patient, kind: str, function: Function) -> Advice:
     op = patient.op
-    operand = op.operand(0)
-    top = number(exponent_limit(operand.dtype if operand else "float32") // 1 - 8)
-    bounds: dict[str, Guard] = {
-        "exp": lambda space, x: f"{space}.minimum({x}, {top})",
-        "acos": lambda _, x: f"tf.clip_by_value({x}, -({INSIDE}), {INSIDE})",
-        "sqrt": lambda space, x: f"{space}.maximum({x}, 1e-12)",
-    }
-    guard = bounds[kind]
-    own = guarded_call(op.code, op.forward if kind != "exp" else op.name, guard)
-    if own is None and kind == "sqrt":
-        own = guarded_root(op.code, op.forward, "1e-12")
-    return Advice(why, _at(patient, own or guard("tf", "x")))
+    low = number(patient.value) if patient.value and kind not in EXPONENTIALS else function.low
+
+    def guard(space: str, x: str) -> str:
+        return function.bounded.format(space=space, x=x, low=low, top=top(op.dtype))
+
+    own = guarded_call(op.code, kind, guard)
+    if own is None and kind in ROOTS:
+        own = guarded_root(op.code, kind, low)
+    if own is None:
+        x = described(op.operand(function.argument))
+        own = kept(op.code, "result") + function.call.format(x=guard("tf", x), y=exponent(op))
+    return Advice(_why(kind, function), _at(patient, own))
+
+
+def _why(kind: str, function: Function) -> str:
+    if kind in EXPONENTIALS:
+        return "An exponential overflows; bounded, it stays finite and so does its gradient."
+    if kind in ROOTS:
+        return "Negative values have no root: keep the argument above 0."
+    if INSIDE in function.bounded:
+        return "Rounding takes values beyond the ends of the function; keep them inside."
+    return f"{words.printable(kind)} is not finite outside of its domain, nor its slope at the edge: stay inside."
 
 
 def _at(patient: Patient, line: str) -> str:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from tb_nanwatch.diagnose.functions import FUNCTIONS
 from tb_nanwatch.diagnose.operation import DIVISIONS
-from tb_nanwatch.diagnose.remedies.remedy import FIT, GRAPH, Advice, Patient, described, number
-from tb_nanwatch.diagnose.rewrite import guarded_root, kept, none_of_nothing, safe_division
+from tb_nanwatch.diagnose.remedies.remedy import FIT, GRAPH, Advice, Patient, described, exponent, number
+from tb_nanwatch.diagnose.rewrite import guarded_root, kept, none_of_nothing, safe_division, safe_reciprocal
 
 EPSILON: Final = "1e-12"
 ROOTS: Final = ("Sqrt", "Rsqrt", "Pow")
+QUOTIENT: Final = "tf.math.divide_no_nan(numerator, denominator)"
+_NOT_ZERO: Final = "tf.where(tf.equal(denominator, 0), tf.ones_like(denominator), denominator)"
+QUOTIENTS: Final = {
+    "Reciprocal": "tf.math.reciprocal_no_nan(denominator)",
+    "Inv": "tf.math.reciprocal_no_nan(denominator)",
+    "Mod": f"tf.math.floormod(numerator, {_NOT_ZERO})",
+    "FloorMod": f"tf.math.floormod(numerator, {_NOT_ZERO})",
+    "FloorDiv": f"tf.math.floordiv(numerator, {_NOT_ZERO})",
+    "Xdivy": f"tf.math.xdivy(numerator, {_NOT_ZERO})",
+}
 EMPTY: Final = {"Mean": "reduce_mean", "Max": "reduce_max", "Min": "reduce_min"}
 
 
@@ -24,8 +35,9 @@ def guard_division(patient: Patient) -> Advice:
     if root:
         return _root(patient, op.forward if op.forward in ROOTS else op.name.removesuffix("Grad"))
     why = "0/0 is NaN and x/0 is infinite: say what the quotient shall be where the denominator is 0."
-    own = safe_division(op.code) if op.name in DIVISIONS or op.forward in DIVISIONS else None
-    return Advice(why, _at(patient, own or f"{kept(op.code, 'ratio')}tf.math.divide_no_nan(numerator, denominator)"))
+    kind = op.forward if op.forward in DIVISIONS else op.name
+    own = (safe_division(op.code) or safe_reciprocal(op.code)) if kind in DIVISIONS else None
+    return Advice(why, _at(patient, own or f"{kept(op.code, 'ratio')}{QUOTIENTS.get(kind, QUOTIENT)}"))
 
 
 def _root(patient: Patient, root: str) -> Advice:
@@ -36,8 +48,8 @@ def _root(patient: Patient, root: str) -> Advice:
     epsilon = number(patient.value) if patient.value else EPSILON
     own = guarded_root(patient.op.code, root, epsilon)
     if own is None:
-        x = described(patient.op.operand(0))
-        own = f"tf.{root.lower() if root != 'Rsqrt' else 'math.rsqrt'}(tf.maximum({x}, {epsilon}))"
+        x = f"tf.maximum({described(patient.op.operand(0))}, {epsilon})"
+        own = kept(patient.op.code, "root") + FUNCTIONS[root].call.format(x=x, y=exponent(patient.op))
     return Advice(why, _at(patient, own))
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from tb_nanwatch.diagnose import words
-from tb_nanwatch.diagnose.remedies.remedy import GRAPH, Advice, Patient, constructor
+from tb_nanwatch.diagnose.remedies import layer
+from tb_nanwatch.diagnose.remedies.remedy import GRAPH, Advice, Patient
 
-RECURRENT: Final = ("SimpleRNN", "GRU", "LSTM", "RNN")
+RECURRENT: Final = ("SimpleRNN", "GRU", "LSTM")
+SHAPE: Final = (64, 64)  # where none is known
 BOUNDED: Final = ("saturated_activation", "vanishing_gradient")  # sigmoid or tanh: Xavier's scale, not He's
 
 
@@ -18,16 +20,18 @@ def initializer(patient: Patient) -> Advice:
         f"Initial weights scaled to the layer's width keep numbers and gradients at one size through the depth.{where}"
     )
     name = "glorot_uniform" if patient.cause in BOUNDED else "he_normal"
+    weights = layer.largest(patient, patient.layer) or patient.last_layer
+    shape = weights.shape if weights is not None and weights.shape and min(weights.shape) > 0 else SHAPE
+    remark = "" if shape is not SHAPE else "  # the shape that it has in your program"
     if patient.style == GRAPH:
-        variable = f"{patient.layer}/w" if patient.layer else "w"
-        made = (
-            "tf.compat.v1.keras.initializers.he_normal()"
-            if name == "he_normal"
-            else "tf.compat.v1.glorot_uniform_initializer()"
-        )
-        return Advice(why, f'w = tf.compat.v1.get_variable("{words.quoted(variable)}", shape, initializer={made})')
+        variable = words.quoted(f"{patient.layer}/w" if patient.layer else "w")
+        drawn = "variance_scaling(scale=2.0)" if name == "he_normal" else "glorot_uniform()"
+        made = f"tf.compat.v1.initializers.{drawn}"
+        return Advice(why, f'w = tf.compat.v1.get_variable("{variable}", {shape}, initializer={made}){remark}')
     recurrent = patient.layer_class in RECURRENT
     extra = 'recurrent_initializer="orthogonal"' if recurrent else f'kernel_initializer="{name}"'
-    weights = patient.weighted
-    units = weights.shape[-1] if weights is not None and weights.shape and patient.layer_class == "Dense" else None
-    return Advice(why, constructor(patient.layer_class, patient.layer, units, extra))
+    own = layer.made(patient, extra)
+    if own is not None:
+        return Advice(why, own)
+    drawn = "GlorotUniform" if name == "glorot_uniform" else "HeNormal"
+    return Advice(why, f"w = tf.Variable(keras.initializers.{drawn}()({shape})){remark}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tb_nanwatch.diagnose import words
-from tb_nanwatch.diagnose.remedies.remedy import GRAPH, Advice, Patient, number
+from tb_nanwatch.diagnose.remedies.remedy import FIT, GRAPH, Advice, Patient, number, rate_set
 
 
 def lower_learning_rate(patient: Patient) -> Advice:
@@ -13,10 +13,9 @@ def lower_learning_rate(patient: Patient) -> Advice:
     was = f" The run had {words.magnitude(rate)}." if rate else ""
     grew = "The numbers grew from update to update: smaller" if patient.step else "Smaller"
     why = f"{grew} steps keep the weights where the loss falls.{was}"
-    if patient.style == GRAPH:
-        line = f"learning_rate = {number(rate / divisor)}" if rate else f"learning_rate = learning_rate / {divisor}"
-        return Advice(why, f"{line}  # before the optimizer is made")
-    name = "model.optimizer" if patient.style == "fit" else "optimizer"
-    when = "  # after model.compile(...)" if patient.style == "fit" else ""
-    value = number(rate / divisor) if rate else f"{name}.learning_rate / {divisor}"
-    return Advice(why, f"{name}.learning_rate = {value}{when}")
+    current = (
+        "learning_rate"
+        if patient.style == GRAPH
+        else f"{'model.' if patient.style == FIT else ''}optimizer.learning_rate"
+    )
+    return Advice(why, rate_set(patient, number(rate / divisor) if rate else f"{current} / {divisor}"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tb_nanwatch.diagnose.remedies.remedy import FIT, GRAPH, Advice, Patient, constructor
+from tb_nanwatch.diagnose import words
+from tb_nanwatch.diagnose.remedies import layer
+from tb_nanwatch.diagnose.remedies.remedy import FIT, GRAPH, Advice, Patient
 
 
 def mixed_precision_policy(patient: Patient) -> Advice:
@@ -14,13 +16,12 @@ def mixed_precision_policy(patient: Patient) -> Advice:
     if patient.style == GRAPH:
         return Advice(why, "x = tf.cast(x, tf.float32)  # before the sum or product that overflows")
     lines = ['keras.mixed_precision.set_global_policy("mixed_bfloat16")  # before the model is built']
-    if patient.layer and patient.layer_class:
-        made = constructor(patient.layer_class, patient.layer, None, 'dtype="float32"').replace("..., ", "", 1)
-        own = made if patient.layer_class in KERAS else made.removeprefix("keras.layers.")
+    own = layer.made(patient, 'dtype="float32"') if patient.layer else None
+    if own is not None:
         lines.append(f"{own}  # or only this layer, and those behind it")
+    elif patient.layer:
+        name = words.quoted(patient.layer)
+        lines.append(f"x = tf.cast(x, tf.float32)  # or only inside {name}, before the sum or product that overflows")
     elif patient.style != FIT:
         lines.append("loss = tf.cast(loss, tf.float32)  # before it is multiplied by the loss scale")
     return Advice(why, "\n".join(lines))
-
-
-KERAS = frozenset({"Dense", "Conv1D", "Conv2D", "Conv3D", "LSTM", "GRU", "SimpleRNN", "LayerNormalization", "Softmax"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tb_nanwatch.diagnose import words
-from tb_nanwatch.diagnose.remedies.remedy import GRAPH, Advice, Patient, number
+from tb_nanwatch.diagnose.remedies.remedy import Advice, Patient, number, rate_set
 
 USUAL: Final = 1e-3  # of Adam, and a careful one of SGD
 
@@ -16,8 +16,4 @@ def raise_learning_rate(patient: Patient) -> Advice:
     was = f" The run had {words.magnitude(rate)}." if rate else ""
     why = f"At this rate training would take for ever: raise it until the loss falls.{was}"
     value = number(min(USUAL, 1000 * rate) if rate else USUAL)
-    if patient.style == GRAPH:
-        return Advice(why, f"learning_rate = {value}  # before the optimizer is made")
-    name = "model.optimizer" if patient.style == "fit" else "optimizer"
-    when = "  # after model.compile(...)" if patient.style == "fit" else ""
-    return Advice(why, f"{name}.learning_rate = {value}{when}")
+    return Advice(why, rate_set(patient, value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +16,7 @@ from tb_nanwatch.diagnose.operation import Operation
 from tb_nanwatch.format.records import Counts, OperandStats, TensorInfo
 from tb_nanwatch.store.run import Run
 
+MANY: Final = 8  # learning rates of a run: a callback lowers it now and then, a schedule at every step
 FIT, LOOP, GRAPH = "fit", "loop", "graph"
 NO_OP: Final = Operation("", "", False, False, (), Counts(), "", ())
 
@@ -132,15 +134,33 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def constructor(info_class: str, layer: str, units: int | None, extra: str) -> str:
-    """A layer as a Keras program makes it, with `extra` arguments; Dense where its class is not known."""
-    name = f', name="{words.quoted(layer.rpartition("/")[2])}"' if layer else ""
-    size = f"{units}, " if units else "..., "
-    known = info_class if info_class.isidentifier() else ""
-    return f"keras.layers.{known or 'Dense'}({size}{extra}{name})"
-
-
 def described(operand: OperandStats | None) -> str:
     """The name of an operand as a variable in a snippet, "x" where it is none."""
     name = operand.name if operand is not None else ""
-    return name if name.isidentifier() and name.islower() else "x"
+    return name if name.isidentifier() and name.islower() and not keyword.iskeyword(name) else "x"
+
+
+def exponent(op: Operation) -> str:
+    """The other argument of a power, as source: its value where that is one number."""
+    other = op.operand(1)
+    known = other is not None and other.min == other.max
+    return number(other.min) if known and other is not None else "y"
+
+
+def optimizer(patient: Patient) -> str:
+    """The optimizer that bounds gradients, as the program reaches it: one that scales the loss has it inside."""
+    scaled = patient.run.by_tag("scalar/loss_scale") is not None
+    return f"{'model.' if patient.style == FIT else ''}optimizer{'.inner_optimizer' if scaled else ''}"
+
+
+def rate_set(patient: Patient, value: str) -> str:
+    """A line that sets the learning rate, also of an optimizer that has a schedule."""
+    if patient.style == GRAPH:
+        return f"learning_rate = {value}  # before the optimizer is made"
+    name = "model.optimizer" if patient.style == FIT else "optimizer"
+    when = "  # after model.compile(...)" if patient.style == FIT else ""
+    rates = patient.run.series("scalar/learning_rate", "value", 0, max(patient.step, 0)).values
+    if len(np.unique(rates[np.isfinite(rates)])) > MANY and value.replace(".", "").replace("e-", "").isdigit():
+        value = f"keras.optimizers.schedules.ExponentialDecay({value}, 1000, 1.0)"
+        when = "  # or that much less where your schedule begins"
+    return f"{name}.learning_rate = {value}{when}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tb_nanwatch.diagnose.operation import DIVISIONS, EXPONENTIALS, SOFTMAXES, Operation, exponent_limit
-from tb_nanwatch.diagnose.remedies.remedy import Advice, Patient
+from tb_nanwatch.diagnose.functions import FUNCTIONS
+from tb_nanwatch.diagnose.operation import DIVISIONS, SOFTMAXES, Operation, exponent_limit
+from tb_nanwatch.diagnose.remedies.remedy import Advice, Patient, described, exponent
 from tb_nanwatch.diagnose.rewrite import guarded_call, kept, where_inside
 
 
@@ -16,7 +17,7 @@ def safe_where(patient: Patient) -> Advice:
         "tf.where picks a value, but the gradient passes through both branches: 0 times infinity is NaN. Give the "
         "function a harmless argument where its result is not wanted."
     )
-    lines = _division(op) if op.forward in DIVISIONS else _function(op)
+    lines = _division(op) if op.forward in DIVISIONS and op.forward not in FUNCTIONS else _function(op)
     return Advice(why, "\n".join(([f"# {patient.where}"] if patient.where else []) + lines))
 
 
@@ -36,8 +37,6 @@ def _whole(x: str) -> str:
 
 def _division(op: Operation) -> list[str]:
     own = where_inside(op.code, op.forward, "tf.not_equal({x}, 0)", "ones", divides=True)
-    if own is None and op.forward != "RealDiv":
-        own = where_inside(op.code, op.forward, "{x} > 0", "ones")
     if own is not None:
         return [own]
     return [
@@ -47,24 +46,17 @@ def _division(op: Operation) -> list[str]:
 
 
 def _function(op: Operation) -> list[str]:
-    valid, harmless = "{x} > 0", "ones"
-    if op.forward in ("Acos", "Asin", "Atanh", "Erfinv"):
-        valid, harmless = "tf.abs({x}) < 1", "zeros"
-    elif op.forward == "Log1p":
-        valid, harmless = "{x} > -1", "zeros"
-    elif op.forward in EXPONENTIALS:
-        operand = op.operand(0)
-        limit = int(exponent_limit(operand.dtype if operand is not None else "float32")) - 1
-        valid = f"{{x}} < {limit}" if op.forward.startswith("Exp") else f"tf.abs({{x}}) < {limit}"
-        harmless = "zeros"
-    own = where_inside(op.code, op.forward, valid, harmless)
+    kind = op.forward if op.forward in FUNCTIONS else op.name if op.name in FUNCTIONS else "Sqrt"
+    function, operand = FUNCTIONS[kind], op.operand(0)
+    limit = int(exponent_limit(operand.dtype if operand is not None else "float32")) - 1
+    valid = function.valid.replace("{top}", str(limit))
+    own = where_inside(op.code, kind, valid, function.harmless)
     if own is not None:
         return [own]
-    name = {"Log": "math.log", "Log1p": "math.log1p", "Pow": "pow", "Rsqrt": "math.rsqrt"}.get(
-        op.forward, op.forward.lower() or "sqrt"
-    )
-    condition = valid.format(x="x")
+    x = described(op.operand(function.argument))
+    condition = valid.format(x=x)
+    value = function.call.format(x="safe", y=exponent(op))
     return [
-        f"safe = tf.where({condition}, x, tf.{harmless}_like(x))",
-        f"{kept(op.code, 'result')}tf.where({condition}, tf.{name}(safe), tf.zeros_like(safe))",
+        f"safe = tf.where({condition}, {x}, {function.harmless.format(x=x)})",
+        f"{kept(op.code, 'result')}tf.where({condition}, {value}, tf.zeros_like(safe))",
     ]

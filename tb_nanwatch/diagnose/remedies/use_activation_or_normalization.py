@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tb_nanwatch.diagnose import words
-from tb_nanwatch.diagnose.remedies.remedy import GRAPH, Advice, Patient, constructor
+from tb_nanwatch.diagnose.remedies import layer
+from tb_nanwatch.diagnose.remedies.remedy import GRAPH, Advice, Patient
 
 
 def use_activation_or_normalization(patient: Patient) -> Advice:
@@ -22,14 +23,17 @@ def use_activation_or_normalization(patient: Patient) -> Advice:
         why = "Normalization brings what a layer puts out back to about 1, whatever went in."
         extra = ""
     if patient.style == GRAPH:
-        return Advice(why, "hidden = tf.nn.relu(tf.compat.v1.layers.batch_normalization(hidden, training=True))")
-    after = f"  # behind {words.quoted(patient.layer)}" if patient.layer else ""
-    if not extra:
-        return Advice(why, f"x = keras.layers.LayerNormalization()(x){after}")
-    return Advice(
-        why,
-        f"{constructor(patient.layer_class, patient.layer, _units(patient), extra)}, keras.layers.LayerNormalization()",
-    )
+        lines = (
+            "mean, variance = tf.nn.moments(hidden, [0])",
+            "hidden = tf.nn.relu((hidden - mean) / tf.sqrt(variance + 1e-3))",
+        )
+        return Advice(why, "\n".join(lines))
+    behind = f"  # behind {words.quoted(patient.layer)}" if patient.layer else ""
+    own = layer.made(patient, extra) if extra else None
+    if own is not None:
+        return Advice(why, f"{own}, keras.layers.LayerNormalization()")
+    other = "LeakyReLU" if patient.cause == "dead_relu" else "LayerNormalization"
+    return Advice(why, f"x = keras.layers.{other}()(x){behind}")
 
 
 def _positive(patient: Patient) -> Advice:
@@ -38,10 +42,5 @@ def _positive(patient: Patient) -> Advice:
     why = f"Nothing keeps the output{what} above 0, and its logarithm is taken: softplus or exp does."
     if patient.style == GRAPH or last is None or last.layer_class != "Dense":
         return Advice(why, "prediction = tf.nn.softplus(prediction) + 1e-10")
-    units = last.shape[-1] if last.shape else None
-    return Advice(why, constructor("Dense", last.layer, units, 'activation="softplus"'))
-
-
-def _units(patient: Patient) -> int | None:
-    weights = patient.weighted
-    return weights.shape[-1] if weights is not None and weights.shape and patient.layer_class == "Dense" else None
+    own = layer.made(patient, 'activation="softplus"', last.layer, "Dense")
+    return Advice(why, own or "prediction = tf.nn.softplus(prediction) + 1e-10")
