@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -496,6 +497,23 @@ def test_variables_beyond_the_budget_are_not_kept(tmp_path: Path, capsys: Any) -
                 sess.run(step)
     assert capsys.readouterr().out.count("replay_megabytes") == 1
     assert only_run(tmp_path).steps == 3
+
+
+def test_a_loss_that_overflows_in_a_trial_is_told_as_an_infinity(tmp_path: Path) -> None:
+    with tf.Graph().as_default():
+        w = graphs.variable("w", np.ones(4))
+        loss = tf.reduce_sum(tf.square(w))
+        step = tf1.train.GradientDescentOptimizer(1e30).minimize(loss)
+        with tf1.Session() as sess:
+            sess.run(tf1.global_variables_initializer())
+            nanwatch.watch_session(sess, tmp_path, loss=loss)
+            for _ in range(3):
+                sess.run(step)
+            sess.close()
+    (incident,) = only_run(tmp_path).incidents
+    losses = [v for trial in json.loads(incident.replay_json)["trials"] for v in trial["losses"]]
+    assert "Infinity" in losses
+    assert "NaN" not in losses
 
 
 PROGRAM = """

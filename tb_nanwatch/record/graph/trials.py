@@ -19,7 +19,7 @@ from tb_nanwatch.record.graph import guards, names, walk
 from tb_nanwatch.record.graph.memory import Fed
 from tb_nanwatch.record.replay import remedies
 from tb_nanwatch.record.replay.remedies import EXTREME
-from tb_nanwatch.record.replay.trials import HORIZON, SHARE
+from tb_nanwatch.record.replay.trials import HORIZON, SHARE, strict_number
 
 BEYOND: Final = (
     4  # steps behind the failing one where an op's input is fed: its gradient is not cut off as a bound would
@@ -96,7 +96,7 @@ def run(bench: Bench, origin: Origin, through_where: bool) -> Iterator[dict[str,
             why = f"{note}; {type(error).__name__}: {str(error).splitlines()[0][:200]}"
             yield entry | {"outcome": "inconclusive", "steps": 0, "control": "not_run", "note": why}
             continue
-        told = [v if np.isfinite(v) else "NaN" for v in losses[:: max(1, len(losses) // 8)]]
+        told = [strict_number(v) for v in losses[:: max(1, len(losses) // 8)]]
         width = len(bench.steps) if len(losses) >= 2 * len(bench.steps) else len(losses) // 4
         if finite and width:
             entry["course"] = [float(np.mean(losses[:width])), float(np.mean(losses[-width:]))]

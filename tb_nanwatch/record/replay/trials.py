@@ -249,10 +249,10 @@ def _entry(remedy: Remedy, outcome: str, ran: Ran, control: str, note: str) -> d
         "steps": ran.steps,
         "control": control,
         "note": "; ".join(part for part in (remedy.note, note) if part),
-        "losses": [_strict(v) for v in ran.losses],
+        "losses": [strict_number(v) for v in ran.losses],
     }
     if ran.course is not None:
-        entry["course"] = [_strict(v) for v in ran.course]
+        entry["course"] = [strict_number(v) for v in ran.course]
     if remedy.value is not None:
         entry["value"] = remedy.value
     if remedy.setting:
@@ -288,5 +288,6 @@ def _few(losses: list[float]) -> tuple[float, ...]:
     return tuple(losses[:: max(1, len(losses) // 8)])
 
 
-def _strict(value: float) -> Any:
+def strict_number(value: float) -> float | str:
+    """A number as strict JSON holds it: "NaN", "Infinity" or "-Infinity" where it is not finite."""
     return value if np.isfinite(value) else "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
