@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tb_nanwatch.record import off
 from tb_nanwatch.record import options as options_module
 from tb_nanwatch.record.applied.trial import under_trial
 from tb_nanwatch.record.guard import Guard
@@ -63,6 +64,8 @@ class NanWatch(keras.callbacks.Callback):
     _implements_test_batch_hooks = _implements_predict_batch_hooks = _implements_train_batch_hooks
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002  # Keras's signature
+        if off.left_off(self._logdir):
+            return
         model = self.model
         earlier = _watchers.get(model, lambda: None)()
         if earlier is not None and earlier is not self:

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tb_nanwatch.errors import UsageError
-from tb_nanwatch.record import collect, kernels
+from tb_nanwatch.record import collect, kernels, off
 from tb_nanwatch.record import options as options_module
 from tb_nanwatch.record.applied.trial import under_trial
 from tb_nanwatch.record.functions import Function, convert, is_function
@@ -30,7 +30,7 @@ def watch(
     optimizer: Any = None,
     variables: Iterable[Any] | None = None,
     **options: Any,
-) -> WatchedStep | Unwatched:
+) -> WatchedStep | Unwatched | off.Plain:
     """Watch a training step of any kind: eager, tf.function, jit_compile.
 
     Args:
@@ -67,6 +67,8 @@ def watch(
         raise UsageError(
             "nothing to watch: pass model= (a Keras model or a tf.Module with variables) or variables=[...]"
         )
+    if off.left_off(logdir):
+        return Unwatched.of(step) if is_function(step) else off.Plain(step)
     first = next((one for _, one in _several(optimizer)), None)
     holders = [one for _, one in [*_several(model), *_several(optimizer)]]
     bare = list(variables or ())

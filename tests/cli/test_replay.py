@@ -19,6 +19,8 @@ from tb_nanwatch.cli.main import main
 from tb_nanwatch.format import arrays
 from tb_nanwatch.format import capsule as layout
 from tb_nanwatch.format.records import Counts, OperandStats, Origin, Source
+from tb_nanwatch.record import off
+from tb_nanwatch.record.replay.verdict import Verdict
 
 Capture = pytest.CaptureFixture[str]
 
@@ -352,6 +354,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in (("fit", FIT), ("loop", LOOP), ("eager", EAGER)):
         (folder / f"{name}_as_it_was.py").write_text(f"EPSILON = 0.0\n{text}")
         (folder / f"{name}_edited.py").write_text(f"EPSILON = 1e-6\n{text}")
+        (folder / f"{name}_unguarded.py").write_text(f"EPSILON = 0.0\n{text}\ntrain({str(folder / name)!r})\n")
         import_module(f"{name}_as_it_was").train(folder / name)
     (folder / "broken.py").write_text("raise SystemExit(0)\n")
     sys.path.remove(str(folder))
@@ -384,9 +387,11 @@ def test_an_edit_that_holds(here: Path, capsys: Capture) -> None:
     assert rate.endswith("/learning_rate")
 
 
-def test_a_model_of_another_shape_says_what_is_not_as_before(here: Path, capsys: Capture) -> None:
-    main(["replay", FIT_CAPSULE, "--model", "fit_edited:wider", "--format", "json"])
+def test_a_model_of_another_shape_gives_no_verdict(here: Path, capsys: Capture) -> None:
+    assert main(["replay", FIT_CAPSULE, "--model", "fit_edited:wider", "--format", "json"]) == exits.FAILURE
     again = json.loads(capsys.readouterr().out)["again"]
+    assert again["outcome"] == "no verdict"
+    assert again["why"] == "finite without 10 variables of the capsule, which did not fit the program by name and shape"
     assert any(name.endswith("kernel") for name in again["missing"])
     assert any(name.endswith("kernel") for name in again["unset"])
 
@@ -419,6 +424,51 @@ def test_randomness_outside_graphs_is_as_it_was(here: Path, capsys: Capture) -> 
     assert again["missing"] == []
     assert main(["replay", str(capsule), "--step", "eager_edited:make"]) == exits.HEALTHY
     assert capsys.readouterr().out.startswith("finite now: loss 13.8\n")  # -log(EPSILON): the same draw as then
+
+
+@pytest.mark.parametrize(
+    ("outcome", "missing", "told"),
+    [("nonfinite", ("w",), "no verdict"), ("nonfinite", ("slot",), "nonfinite"), ("finite", ("slot",), "no verdict"),
+     ("finite", (), "finite")],
+)  # fmt: skip
+def test_when_a_verdict_means_something(outcome: str, missing: tuple[str, ...], told: str) -> None:
+    verdict = Verdict(outcome, 1.0, missing=missing).judged({"w"})
+    assert verdict.outcome == told
+    assert (told == "no verdict") == bool(verdict.why)
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of every file below."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.mark.parametrize(
+    ("capsule", "option", "target", "logdir"),
+    [(FIT_CAPSULE, "--model", "fit_unguarded:build", "fit"), (LOOP_CAPSULE, "--step", "loop_unguarded:make", "loop")],
+)
+def test_a_program_that_trains_when_imported_records_nothing(
+    capsule: str, option: str, target: str, logdir: str, here: Path, capsys: Capture
+) -> None:
+    before = tree(here / logdir)
+    assert main(["replay", capsule, option, target, "--format", "json"]) == exits.INCIDENT
+    assert tree(here / logdir) == before
+    again = json.loads(capsys.readouterr().out)["again"]
+    (note,) = again["notes"]
+    assert note.startswith(f"importing {target.partition(':')[0]} begins a recording in {here / logdir}, so it seems")
+    assert 'if __name__ == "__main__"' in note
+    assert off.VARIABLE not in os.environ
+
+
+def test_a_recorder_that_was_left_off_is_no_obstacle(
+    here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As for a user who sets the variable."""
+    monkeypatch.setenv(off.VARIABLE, "1")
+    monkeypatch.syspath_prepend(here)
+    import_module("fit_edited").train(tmp_path / "fit")
+    import_module("loop_edited").train(tmp_path / "loop")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,27 @@ def test_it_holds_feeds_and_variables(here: Path, capsys: Capture) -> None:
     assert any("random states, which lie in the session's kernels" in line for line in lines)
 
 
+MONITORED = """
+def train_monitored(logdir):
+    with tf1.Graph().as_default():
+        loss, pairs = build()
+        tf1.train.get_or_create_global_step()
+        train_op = tf1.train.GradientDescentOptimizer(0.01).apply_gradients(pairs)
+        hook = nanwatch.NanWatchHook(logdir, loss=loss, grads_and_vars=pairs)
+        with tf1.train.MonitoredTrainingSession(hooks=[hook]) as session:
+            session.run(train_op, {"x:0": np.ones((4, 2), np.float32)})
+"""
+
+
+def test_a_program_that_trains_when_imported_records_nothing(here: Path, tmp_path: Path, capsys: Capture) -> None:
+    calls = f"train({str(tmp_path / 'a')!r})\ntrain_monitored({str(tmp_path / 'b')!r})\n"
+    (here / "graph_unguarded.py").write_text(f"EPSILON = 1e-6\n{PROGRAM}{MONITORED}\n{calls}")
+    main(["replay", CAPSULE, "--step", "graph_unguarded:build", "--format", "json"])
+    (note,) = json.loads(capsys.readouterr().out)["again"]["notes"]
+    assert f"begins a recording in {tmp_path / 'a'}, {tmp_path / 'b'}" in note
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_it_fails_again(here: Path, capsys: Capture) -> None:
     assert main(["replay", CAPSULE, "--step", "graph_as_it_was:build", "--format", "json"]) == exits.INCIDENT
     told = json.loads(capsys.readouterr().out)["again"]

@@ -25,6 +25,7 @@ from tb_nanwatch.errors import NanWatchError
 from tb_nanwatch.format.capsule import Opened
 from tb_nanwatch.read.capsule import load
 
+CODES: Final = {"finite": exits.HEALTHY, "no verdict": exits.FAILURE}
 HELP: Final = "show the failing step of an incident, or run it again after an edit"
 EXAMPLES: Final = """\
   nanwatch replay logs/run1/plugins/nanwatch/step_12
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the capsule, or the verdict of running it again.
 
-    4 if the step is still not finite, 1 if it is but variables of the capsule found no place in the program.
+    4 if the step is still not finite, 1 if it ran without variables of the capsule that found no place in the program.
     """
     opened = load(Path(args.capsule).expanduser())
     document = describe(opened, args.capsule)
@@ -57,10 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if target:
         with logdir.progress(f"Running step {opened.capsule.step:,} with {printable(target)}"):
             document["again"] = _again(opened, "model" if args.model else "step", target)
-        if document["again"]["outcome"] != "finite":
-            code = exits.INCIDENT
-        elif as_text.incomplete(document["again"]):  # it ran from another state, which proves nothing
-            code = exits.FAILURE
+        code = CODES.get(document["again"]["outcome"], exits.INCIDENT)
     if args.format == "json":
         sys.stdout.write(f"{dumps(document, indent=2)}\n")
     elif target:

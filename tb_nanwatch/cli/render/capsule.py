@@ -23,11 +23,6 @@ def render_again(document: Document, out: TextIO) -> None:
     out.writelines(f"{line}\n" for line in _verdict(document["again"]))
 
 
-def incomplete(again: Mapping[str, Any]) -> bool:
-    """Whether the step ran from another state. Of a graph, loss and gradients need no slots of the optimizer."""
-    return bool(again["missing"]) and (again["how"] != "graph" or bool(again["unset"]))
-
-
 def _lines(document: Document) -> Iterator[str]:
     origin = document["origin"]
     when = dt.datetime.fromtimestamp(min(max(document["wall_time"], 0), 4e9), dt.timezone.utc)
@@ -126,11 +121,10 @@ def _range(about: Mapping[str, Any]) -> str:
 
 def _verdict(again: Mapping[str, Any]) -> Iterator[str]:
     loss = "" if again["loss"] is None else f": loss {_number(again['loss'])}"
-    if again["outcome"] == "finite" and incomplete(again):
-        left = words.count(len(again["missing"]), "variable")
-        yield f"no verdict: {left} of the capsule did not fit the program by name and shape; finite without{loss}"
-    elif again["outcome"] == "finite":
+    if again["outcome"] == "finite":
         yield f"finite now{loss}"
+    elif again["outcome"] == "no verdict":
+        yield f"no verdict{loss}"
     else:
         yield f"still not finite{loss}{' (only as it is compiled)' if again['how'] == 'compiled' else ''}"
     if again["origin"] is not None:
@@ -149,6 +143,7 @@ def _verdict(again: Mapping[str, Any]) -> Iterator[str]:
     ):
         if names:
             yield f"  {text}: {words.listing([printable(name) for name in names], 6)}"
+    yield from (f"  {words.escaped(note)}" for note in again["notes"])
 
 
 def _number(value: Any) -> str:

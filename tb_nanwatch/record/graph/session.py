@@ -10,6 +10,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tb_nanwatch.errors import UsageError
+from tb_nanwatch.record import off
 from tb_nanwatch.record import options as options_module
 from tb_nanwatch.record.graph.recorder import GraphWatcher, Pending
 from tb_nanwatch.record.graph.watched import WatchedGraph, compiles
@@ -50,6 +51,8 @@ def watch_session(
         )
     if not all(hasattr(sess, name) for name in ("run", "close", "graph")):
         raise UsageError(f"watch_session takes a tf.compat.v1.Session, not {type(sess).__name__}")
+    if off.left_off(logdir):
+        return sess
     earlier = _watches.get(sess, lambda: None)()
     if earlier is not None:  # a notebook cell that ran twice
         earlier.end()
@@ -141,14 +144,16 @@ class NanWatchHook(tf.compat.v1.train.SessionRunHook):
 
     def begin(self) -> None:
         """Add the gauges; afterwards the session finalizes the graph."""
+        if off.left_off(self._logdir):
+            return
         graph = tf.compat.v1.get_default_graph()
         self._graph = WatchedGraph(graph, self._options, *self._given, compiles(None))
 
     def after_create_session(self, session: Any, coord: Any) -> None:  # noqa: ARG002  # named by TensorFlow
         """Begin an attempt: the first one, or one from a checkpoint after the session was lost."""
         self.close()
-        assert self._graph is not None
-        self._watcher = GraphWatcher(self._logdir, self._options, "hook", self._graph, session)
+        if self._graph is not None:  # else it is left off
+            self._watcher = GraphWatcher(self._logdir, self._options, "hook", self._graph, session)
 
     def before_run(self, run_context: Any) -> Any:
         """Fetch the gauges with a training step."""

@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from tensorflow.python.eager import context
 from tb_nanwatch.errors import CorruptData, NanWatchError, UsageError
 from tb_nanwatch.format.capsule import Kept, Opened
 from tb_nanwatch.format.records import Origin
+from tb_nanwatch.record import off
 from tb_nanwatch.record.collect import Collector
 from tb_nanwatch.record.graph import again as graph_again
 from tb_nanwatch.record.guard import Guard
@@ -57,35 +58,45 @@ def run(opened: Opened, kind: str, target: str) -> Verdict:
     Raises UsageError for a target that is none, NanWatchError where the user's code or the capsule's state cannot be
     used, CorruptData for a damaged capsule. What the user's code prints goes to stderr.
     """
-    with contextlib.redirect_stdout(sys.stderr):
-        if opened.capsule.entry_point in graph_again.ENTRY_POINTS:
-            if kind != STEP:
-                raise UsageError("this capsule is of a graph: name the function that builds it with --step")
-            return graph_again.run(opened, lambda: _called(target), target)
-        arguments, names = _arguments(opened)
-        made = _called(target)
-        program = _keras(made, arguments) if kind == MODEL else _step(made, target)
-        handles = Handles()
-        named = [v.variable for v in (*program.names.variables, *program.names.metrics)]
-        handles.add_variables([*named, *program.variables])
-        handles.learn_names(program.variables)
-        put_in, missing, unset = _put_in(opened, handles, program.names)
-        _put_back_random(opened)
-        start = State.now(handles)
-        verdict = _observed(opened, program, arguments, names)
-        if verdict.outcome == "finite" and not _finite(handles):
-            verdict = Verdict("nonfinite", verdict.loss, why="the variables are not finite after the step")
-        if verdict.outcome == "finite":
-            start.put_back()
-            verdict = _compiled(program, arguments, handles, verdict)
+    weights = {kept.name for kept in opened.capsule.state if kept.watched}
+    notes: list[str] = []
+    with contextlib.redirect_stdout(sys.stderr), off.everywhere():
+        verdict = _run(opened, kind, target, notes).judged(weights)
+    return replace(verdict, notes=tuple(notes))
+
+
+def _run(opened: Opened, kind: str, target: str, notes: list[str]) -> Verdict:
+    if opened.capsule.entry_point in graph_again.ENTRY_POINTS:
+        if kind != STEP:
+            raise UsageError("this capsule is of a graph: name the function that builds it with --step")
+        return graph_again.run(opened, lambda: _called(target, notes), target)
+    arguments, names = _arguments(opened)
+    made = _called(target, notes)
+    program = _keras(made, arguments) if kind == MODEL else _step(made, target)
+    handles = Handles()
+    named = [v.variable for v in (*program.names.variables, *program.names.metrics)]
+    handles.add_variables([*named, *program.variables])
+    handles.learn_names(program.variables)
+    put_in, missing, unset = _put_in(opened, handles, program.names)
+    _put_back_random(opened)
+    start = State.now(handles)
+    verdict = _observed(opened, program, arguments, names)
+    if verdict.outcome == "finite" and not _finite(handles):
+        verdict = Verdict("nonfinite", verdict.loss, why="the variables are not finite after the step")
+    if verdict.outcome == "finite":
+        start.put_back()
+        verdict = _compiled(program, arguments, handles, verdict)
     return Verdict(verdict.outcome, verdict.loss, verdict.how, verdict.origin, verdict.why, put_in, missing, unset)
 
 
 # ---------------------------------------------------------------- the user's code
 
 
-def _called(target: str) -> Any:
-    """What the user's function returns. The module is looked for in the current folder first."""
+def _called(target: str, notes: list[str]) -> Any:
+    """What the user's function returns. The module is looked for in the current folder first.
+
+    `notes` gets what is to be told of an import that trains.
+    """
     module_name, _, function_name = target.partition(":")
     if not re.fullmatch(r"[\w.]+", module_name) or not function_name.isidentifier():
         raise UsageError(f"{target!r} is not of the form module:function, as train:build")
@@ -98,11 +109,21 @@ def _called(target: str) -> Any:
             if error.name not in (module_name, module_name.partition(".")[0]):
                 raise
             raise UsageError(f"there is no module {module_name} in this folder or among the installed ones") from error
+    if off.asked():
+        notes.append(_recorded(module_name, off.asked()))
     function = getattr(module, function_name, None)
     if not callable(function):
         raise UsageError(f"{module_name} has no function {function_name}")
     with _users_code(f"{target}()"):
         return function()
+
+
+def _recorded(module_name: str, logdirs: Sequence[str]) -> str:
+    """That an import would have recorded a training."""
+    return (
+        f"importing {module_name} begins a recording in {', '.join(logdirs)}, so it seems to train: the recorder was "
+        'left off, and nothing was written there. Put what trains under if __name__ == "__main__"'
+    )
 
 
 @contextlib.contextmanager
