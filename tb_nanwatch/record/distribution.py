@@ -71,31 +71,83 @@ def in_replicas(
         collector.distributing = False
 
 
+class _Alone(tf.distribute.ReplicaContext):
+    """A replica that runs without the others: what it would add up with theirs stays as it is."""
+
+    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:  # noqa: ARG002
+        return value
+
+    def all_gather(self, value: Any, axis: Any, options: Any = None) -> Any:  # noqa: ARG002
+        return value
+
+
 @contextmanager
 def as_replica(number: int) -> Iterator[None]:
     """`strategy.run` runs the part of one replica only, here and without collectives; nothing changes below 0."""
     if number < 0:
         yield
         return
-    strategies = tf.distribute.Strategy
+    strategies, extended = tf.distribute.Strategy, tf.distribute.StrategyExtended
     originals = strategies.run, strategies.reduce
+    originals_of_extended = extended.reduce_to, extended.batch_reduce_to
 
     def run(strategy: Any, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:  # noqa: ARG001
-        def mine(value: Any) -> Any:
-            several = isinstance(value, tf.distribute.DistributedValues)
-            return strategy.experimental_local_results(value)[number] if several else value
-
-        return fn(*(mine(a) for a in args), **{name: mine(value) for name, value in (kwargs or {}).items()})
+        args, kwargs = part((args, kwargs or {}), number)
+        with tf.device(strategy.extended.worker_devices[number]), _Alone(strategy, number):
+            return fn(*args, **kwargs)
 
     def reduce(strategy: Any, reduce_op: Any, value: Any, axis: Any) -> Any:
-        several = isinstance(value, tf.distribute.DistributedValues)
-        return originals[1](strategy, reduce_op, value, axis) if several else value
+        return originals[1](strategy, reduce_op, value, axis) if is_split(value) else value
+
+    def reduce_to(self: Any, reduce_op: Any, value: Any, *rest: Any, **more: Any) -> Any:
+        return originals_of_extended[0](self, reduce_op, value, *rest, **more) if is_split(value) else value
+
+    def batch_reduce_to(self: Any, reduce_op: Any, pairs: Any, *rest: Any, **more: Any) -> Any:
+        if any(is_split(value) for value, _ in pairs):
+            return originals_of_extended[1](self, reduce_op, pairs, *rest, **more)
+        return [value for value, _ in pairs]
 
     strategies.run, strategies.reduce = run, reduce
+    extended.reduce_to, extended.batch_reduce_to = reduce_to, batch_reduce_to
     try:
         yield
     finally:
         strategies.run, strategies.reduce = originals
+        extended.reduce_to, extended.batch_reduce_to = originals_of_extended
+
+
+def is_split(value: Any) -> bool:
+    """Whether every replica has a value of its own."""
+    return isinstance(value, tf.distribute.DistributedValues) and not isinstance(value, tf.Variable)
+
+
+def part(data: Any, number: int) -> Any:
+    """What replica `number` of this process is given of a batch: its part of what is split, all else whole.
+
+    All of it below 0.
+    """
+    if number < 0:
+        return data
+    return tf.nest.map_structure(lambda value: value.values[number] if is_split(value) else value, data)
+
+
+def parts(data: Any) -> list[Any]:
+    """What each replica of this process is given of a batch; only the batch itself if nothing in it is split."""
+    count = next((len(value.values) for value in tf.nest.flatten(data) if is_split(value)), 0)
+    return [part(data, number) for number in range(count)] or [data]
+
+
+def with_parts(data: Any, change: Callable[[Any], Any], only: int = -1) -> Any:
+    """The batch with `change(part)` in the place of each replica's part, or of the one of replica `only`."""
+    several = parts(data)
+    if len(several) == 1:
+        return change(data)
+    changed = [change(one) if only in (-1, number) else one for number, one in enumerate(several)]
+
+    def whole(value: Any, *its: Any) -> Any:
+        return type(value)(its) if is_split(value) else its[max(only, 0)]
+
+    return tf.nest.map_structure(whole, data, *changed)
 
 
 def beside(tensor: Any) -> AbstractContextManager[Any]:

@@ -156,6 +156,8 @@ class NanWatch(keras.callbacks.Callback):
             recorder.rewind.ways = Ways(batches.again, batches.by_hand, batches.fresh, optimizer=model.optimizer)
             if recorder.slots > 1:
                 staged = recorder.rewind.staged = Staged(recorder.slots, recorder.guard)
+        elif recorder.rewind is not None:
+            recorder.rewind.why_not = "grouped steps of this version of Keras take their batches themselves"
 
         def watched_function(iterator: Any) -> Any:
             try:
@@ -163,8 +165,9 @@ class NanWatch(keras.callbacks.Callback):
                 data = None
                 if staged is not None:
                     recorder.before_group()
-                elif recorder.rewind is not None and recorder.rewind.on and batches.can_be_kept(iterator):
-                    data = next(iterator, None)
+                elif recorder.rewind is not None and recorder.rewind.on:
+                    recorder.rewind.why_not = batches.why_not(iterator)
+                    data = None if recorder.rewind.why_not else next(iterator, None)
                 if data is not None:
                     recorder.before_call(data, ["x", "y", "sample_weight"])
                     logs = batches.again(data)
@@ -225,8 +228,13 @@ class _Batches:
         self.takes_any = hasattr(model, "_make_function") or _version(keras.__version__) >= (3, 7)
         self.takes_any &= isinstance(model, keras.Model)
 
-    def can_be_kept(self, iterator: Any) -> bool:
-        return isinstance(iterator, tf.data.Iterator)
+    def why_not(self, iterator: Any) -> str:
+        """Why batches of this iterator cannot be kept; empty where they can."""
+        if isinstance(iterator, tf.data.Iterator):
+            return ""
+        if not isinstance(iterator, tf.distribute.DistributedIterator):
+            return f"batches of a {type(iterator).__name__} cannot be kept"
+        return "" if self.takes_any else "this version of Keras takes its batches itself from a strategy"
 
     def again(self, data: Any) -> Any:
         """One batch through the compiled train function."""
@@ -235,8 +243,11 @@ class _Batches:
         return self._function(iter(tf.data.Dataset.from_tensors(data)))
 
     def by_hand(self, data: Any) -> Any:
-        """One batch through the model's own train_step, eagerly."""
-        return self._step(_without_optionals(data))
+        """One batch, or a replica's part of it, through the model's own train_step, eagerly."""
+        given, strategy = _without_optionals(data), self._model.distribute_strategy
+        if tf.distribute.has_strategy() or strategy is not tf.distribute.get_strategy():
+            return strategy.run(self._step, args=(given,))
+        return self._step(given)
 
     def fresh(self) -> Any:
         """The train function anew, unwatched, as a function of a batch."""

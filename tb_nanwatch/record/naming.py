@@ -68,7 +68,8 @@ class Names:
         return frozenset(self._by_handle)
 
     def by_handle(self, handle: Any) -> NamedVariable | None:
-        return self._by_handle.get(id(handle))
+        """The watched variable that has this handle, in any replica."""
+        return self._by_handle.get(id(handle)) or self._by_handle.get(id(first_copy(handle)))
 
     def __bool__(self) -> bool:
         return bool(self._layers)
@@ -119,7 +120,7 @@ class Names:
         known = {id(metric.variable) for metric in self.metrics}
         for metric in getattr(model, "metrics", None) or []:
             for variable in metric.variables:  # each replica has its own
-                for raw in _copies(variable):
+                for raw in copies(variable):
                     if raw.dtype.is_floating and id(raw) not in known:
                         self.metrics.append(NamedVariable(f"{metric.name}/{_own_name(variable)}", "", "", raw, False))
 
@@ -186,14 +187,14 @@ def activation_of(layer: Any) -> str:
 
 def raw_variable(variable: Any) -> Any:
     """The tf.Variable inside a Keras 3 variable, the first copy of a mirrored one, any other variable as it is."""
-    return _copies(variable)[0]
+    return copies(variable)[0]
 
 
-def _copies(variable: Any) -> tuple[Any, ...]:
+def copies(variable: Any) -> tuple[Any, ...]:
     """The tf.Variables behind a variable: one for each replica of this process, mostly a single one."""
     inner = _unwrapped(variable)
-    copies = getattr(inner, "values", None)
-    return copies if isinstance(copies, tuple) and copies else (inner,)
+    several = getattr(inner, "values", None)
+    return several if isinstance(several, tuple) and several else (inner,)
 
 
 def _unwrapped(variable: Any) -> Any:
@@ -210,6 +211,24 @@ def _strategy(variable: Any) -> Any:
 def handle_of(variable: Any) -> Any:
     """The resource handle of a variable, None where it has none."""
     return getattr(raw_variable(variable), "handle", None)
+
+
+def first_copy(handle: Any) -> Any:
+    """The handle that the first replica has of the variable of which this one may be another replica's."""
+    whole = _mirrored(handle)
+    return handle if whole is None else handle_of(whole)
+
+
+def everywhere(variable: Any) -> tuple[Any, ...]:
+    """A tf.Variable as all replicas of this process have it."""
+    whole = _mirrored(getattr(variable, "handle", None))
+    return (variable,) if whole is None else copies(whole)
+
+
+def _mirrored(handle: Any) -> Any:
+    """The variable of a strategy to which this handle of one replica belongs, None without one."""
+    container = getattr(handle, "_distributed_container", None)
+    return None if container is None else container()
 
 
 def made(holder: Any, what: str) -> list[Any]:

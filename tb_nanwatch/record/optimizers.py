@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tb_nanwatch.record.naming import made, raw_variable
+from tb_nanwatch.record.naming import copies, made, raw_variable
 from tb_nanwatch.record.probe import Scalars
 
 
@@ -121,16 +121,16 @@ def variables_of(holders: Iterable[Any]) -> list[Any]:
 
 
 def first_values(optimizer: Any) -> list[tuple[Any, Any]]:
-    """(variable, value) of what an optimizer makes for itself, as it is before the first step."""
+    """(variable, value) of what an optimizer makes for itself, as it is before the first step, in every replica."""
     inner = inner_of(optimizer)
-    values = {}
+    values: dict[int, Any] = {}
     if hasattr(inner, "initial_accumulator_value"):
         for variable in made(inner, "_accumulators"):
-            values[id(raw_variable(variable))] = inner.initial_accumulator_value
+            values |= {id(one): inner.initial_accumulator_value for one in copies(variable)}
     scale = getattr(optimizer, "dynamic_scale", None)
     if scale is not None and hasattr(optimizer, "initial_scale"):
-        values[id(raw_variable(scale))] = optimizer.initial_scale
-    variables = [raw_variable(v) for v in variables_of([optimizer] if optimizer is not None else [])]
+        values |= {id(one): optimizer.initial_scale for one in copies(scale)}
+    variables = [one for v in variables_of([optimizer] if optimizer is not None else []) for one in copies(v)]
     return [
         (v, tf.fill(tf.shape(v), tf.cast(values.get(id(v), 0), v.dtype)))
         for v in variables

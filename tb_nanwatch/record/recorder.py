@@ -6,6 +6,7 @@ call later, so that the host never waits for the device.
 
 from __future__ import annotations
 
+import json
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,9 +71,10 @@ class Recorder(Recording):
         self._around_replicas: Collector | None = None
         self._calls = 0
         self._begun = False
+        self._replaying = False
         self._interrupt: KeyboardInterrupt | None = None  # the user's, until what the replay found is written
-        alone = worker is None  # workers of a job would have to replay together
-        self.rewind = Rewind(self._say, options, state) if options.replay and alone else None
+        self._why_not = "" if worker is None else "the workers of a job would have to run its steps again together"
+        self.rewind = Rewind(self._say, options, state) if options.replay and worker is None else None
         self._capsules = Capsules(Path(logdir), entry_point, names, options.disk_megabytes << 20)
         self._device = DeviceSide(options, slots)
         self._asynchronous = on_accelerator()
@@ -110,7 +112,8 @@ class Recorder(Recording):
             makes = self.rewind.making() if self.rewind is not None and tf.executing_eagerly() else nullcontext()
             with makes:
                 outputs = step(*arguments)
-        with self._lock, self.guard.contained("adding statistics to a step"), paused():
+        holding = self._replaying and distribution.in_replica()  # the thread that waits for this one's end
+        with nullcontext() if holding else self._lock, self.guard.contained("adding statistics to a step"), paused():
             if not distribution.in_replica():
                 self._finish(collector)
             elif self._around_replicas is not None and distribution.is_last_here():
@@ -255,12 +258,15 @@ class Recorder(Recording):
     def _investigate(self, incident: Incident) -> Incident | None:
         """Rewind and replay; what it finds replaces the incident's origin."""
         if self.rewind is None:
-            return None
+            told = json.dumps({"replay": "not possible", "why": self._why_not})
+            return self._incidents.improve(incident.id, None, told) if self.options.replay else None
         kept = [(variable, variable.read_value()) for variable in self._device.variables()]
         copies, self._copies = self._copies, {}  # others: a random op in a tf.function goes on where it stopped
+        self._replaying = True
         try:
             return self._replayed(incident, self.rewind)
         finally:  # eager steps that run again count, and write, as any other
+            self._replaying = False
             self._copies = copies
             for variable, value in kept:
                 variable.assign(value)
@@ -303,7 +309,8 @@ class Recorder(Recording):
         if plan is None or not plan.scalar_ids:
             return None
         slot = (int(self._device.clock.numpy()) - 1) % self._device.slots
-        return float(np.asarray(plan.rows)[slot, -len(plan.scalar_ids)])
+        losses = np.asarray(plan.rows)[slot, len(plan.tensors.owner) :]
+        return float(plan.losses.total(losses)[0] if plan.folded else losses[0])
 
     def _drain_pending(self) -> None:
         if self._pending is not None and self.guard.alive:

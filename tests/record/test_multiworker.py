@@ -85,3 +85,11 @@ def test_the_worker_whose_batch_was_bad_is_named(job: Any) -> None:
         (BAD_STEP, "loss", 1),
         (STEPS + BAD_STEP, "loss", 1),
     ]
+
+
+def test_why_nothing_was_replayed_is_told(job: Any) -> None:
+    for incident in run_of(job[0] / "loop").incidents:
+        assert json.loads(incident.replay_json) == {
+            "replay": "not possible",
+            "why": "the workers of a job would have to run its steps again together",
+        }

@@ -153,7 +153,7 @@ def _variables(state: State, handles: Handles, names: Names) -> tuple[Variables,
     missing: list[str] = []
     taken: set[str] = set()
     for number, (handle, _, value) in enumerate(state.values):
-        if handles.is_ours(handle):
+        if handles.is_ours(handle) or handles.is_copy(handle):
             continue
         name, watched = label(handle, handles, names)
         base = name = name or f"variable {number}"

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_nanwatch.record.naming import first_copy
 from tb_nanwatch.record.replay.observe import FORWARD, Observation
 
 _PRODUCTS: Final = frozenset(
@@ -112,13 +113,13 @@ def _orthogonal(shape: tuple[int, ...], generator: np.random.Generator) -> NDArr
 
 
 def _variable(seen: Observation, tensor: Any) -> int | None:
-    """Id of the handle whose value `tensor` is, cast or not."""
+    """Id of the handle, in the first replica, whose value `tensor` is, cast or not."""
     for _ in range(4):
         made = seen.producers.get(id(tensor))
         if made is None or not made.inputs:
             return None
         if made.op_type == "ReadVariableOp":
-            return id(made.inputs[0])
+            return id(first_copy(made.inputs[0]))
         if made.op_type not in ("Cast", "Identity", "Reshape"):
             return None
         tensor = made.inputs[0]

@@ -111,7 +111,7 @@ class Memory:
 
 
 def _bytes(data: Any) -> int:
-    sizes = (getattr(x, "nbytes", None) or _tensor_bytes(x) for x in tf.nest.flatten(data))
+    sizes = (getattr(x, "nbytes", None) or _tensor_bytes(x) for x in tf.nest.flatten(data, expand_composites=True))
     return sum(sizes)
 
 

@@ -70,10 +70,10 @@ def _slower(bench: Any) -> Remedy:
 
 def _cleaner(bench: Any, origin: Origin) -> Iterator[Remedy]:
     data = bench.calls[-1].data
-    size = remedies.batch_size(data)
-    bad = origin.samples or bench.bad_samples()
+    size = remedies.batch_size(bench.part(data))
+    bad = () if bench.all_bad else origin.samples or bench.bad_samples()
     if bad and len(bad) < size:
-        yield remedies.replace_samples(tuple(bad), data)
+        yield remedies.replace_samples(tuple(bad), data, bench.replica)
     elif bad:
         yield Remedy(
             "clean_input", "", impossible=f"all {size} samples of the batch fail: there is no good one to keep"

@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import gen_math_ops
 
-from tb_nanwatch.record.naming import handle_of
+from tb_nanwatch.record import distribution
+from tb_nanwatch.record.naming import everywhere, handle_of
 from tb_nanwatch.record.replay import draws
 from tb_nanwatch.record.replay.draws import Kernel
 from tb_nanwatch.record.replay.guards import Guard
@@ -58,7 +59,8 @@ def lower_learning_rate(variable: Any, factor: float, otherwise: Remedy | None =
 
     @contextmanager
     def applied() -> Iterator[None]:
-        variable.assign(variable * factor)  # the state that is put back afterwards holds it
+        for one in everywhere(variable):
+            one.assign(one * factor)  # the state that is put back afterwards holds it
         yield
 
     return Remedy("lower_learning_rate", note, applied, value=factor, otherwise=otherwise)
@@ -120,7 +122,9 @@ def _drawn(chosen: list[tuple[Any, Kernel]]) -> Callable[[], Any]:
     def applied() -> Iterator[None]:
         generator = np.random.default_rng(draws.SEED)  # none of the run's
         for variable, kernel in chosen:
-            variable.assign(tf.cast(draws.drawn(kernel, tuple(variable.shape), generator)[0], variable.dtype))
+            value = tf.cast(draws.drawn(kernel, tuple(variable.shape), generator)[0], variable.dtype)
+            for one in everywhere(variable):
+                one.assign(value)
         yield
 
     return applied
@@ -131,7 +135,9 @@ def _drawn_small(chosen: list[Any]) -> Callable[[], Any]:
     def applied() -> Iterator[None]:
         generator = np.random.default_rng(draws.SEED)
         for variable in chosen:
-            variable.assign(tf.cast(draws.truncated(tuple(variable.shape), 0.02, generator), variable.dtype))
+            value = tf.cast(draws.truncated(tuple(variable.shape), 0.02, generator), variable.dtype)
+            for one in everywhere(variable):
+                one.assign(value)
         yield
 
     return applied
@@ -180,11 +186,14 @@ def guard(found: Guard, through_where: bool) -> Remedy:
 # ---------------------------------------------------------------- the batch
 
 
-def replace_samples(bad: tuple[int, ...], only: Any) -> Remedy:
-    """Rows `bad` of the failing batch (the one whose data is `only`) replaced by good ones, so that shapes stay."""
+def replace_samples(bad: tuple[int, ...], only: Any, replica: int = -1) -> Remedy:
+    """Rows `bad` of the failing batch (the one whose data is `only`) replaced by good ones, so that shapes stay.
+
+    They are rows of the part of `replica` where batches are split.
+    """
 
     def batch(data: Any) -> Any:
-        return with_rows(data, bad) if data is only else data
+        return distribution.with_parts(data, lambda part: with_rows(part, bad), replica) if data is only else data
 
     return Remedy("clean_input", without_samples(bad), batch=batch, setting="samples")
 
@@ -206,16 +215,19 @@ def rows_without(bad: Collection[int], size: int) -> list[int]:
     return [n if n not in set(bad) else good[n % len(good)] for n in range(size)]
 
 
-def pick(data: Any, rows: list[int]) -> Any:
-    """The batch with only these rows, in this order."""
-    size = batch_size(data)
+def pick(data: Any, rows: list[int], replica: int = -1) -> Any:
+    """The batch with only these rows, in this order; in the part of one replica where it is split."""
 
-    def of(x: Any) -> Any:
+    def of(x: Any, size: int) -> Any:
         if isinstance(x, np.ndarray) and x.ndim and len(x) == size:
             return x[rows]
         return tf.gather(x, rows) if tf.is_tensor(x) and x.shape.rank and x.shape[0] == size else x
 
-    return tf.nest.map_structure(of, data)
+    def of_all(part: Any) -> Any:
+        size = batch_size(part)
+        return tf.nest.map_structure(lambda x: of(x, size), part)
+
+    return distribution.with_parts(data, of_all, replica)
 
 
 def batch_size(data: Any) -> int:
@@ -229,15 +241,22 @@ def scale_inputs(data: Any, names: Sequence[str]) -> Remedy | None:
 
     Whole numbers behind the first part are labels, and stay. `names` are those of the parts, as far as known.
     """
-    parts = tf.nest.flatten(data)
-    divisors = {n: d for n, part in enumerate(parts) if (d := _divisor(part, labels=n > 0)) is not None}
+    divisors: dict[int, Any] = {}
+    for replica in distribution.parts(data):
+        for n, part in enumerate(tf.nest.flatten(replica)):
+            largest = _divisor(part, labels=n > 0)
+            if largest is not None:
+                divisors[n] = max(largest, divisors.get(n, largest))
     if not divisors:
         return None
 
-    def batch(given: Any) -> Any:
+    def scale(given: Any) -> Any:
         flat = tf.nest.flatten(given)
         scaled = [x / divisors[n] if n in divisors else x for n, x in enumerate(flat)]
         return tf.nest.pack_sequence_as(given, scaled)
+
+    def batch(given: Any) -> Any:
+        return distribution.with_parts(given, scale)
 
     named = {n: names[n] if n < len(names) else f"part {n}" for n in divisors}
     told = [f"{named[n]} divided by {d:.4g}" for n, d in divisors.items()]

@@ -11,7 +11,7 @@ import io
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import CodeType
 from typing import Any, Final
@@ -93,10 +93,15 @@ def investigate(
             before = State.now(memory.handles)
             if looking is not None:
                 _again(failing, ways, looking)
+            for number in _replicas(coarse, collector().names.strategy):
                 before.put_back()
-            with distribution.as_replica(coarse.replica):
-                seen = observe.run(ways, failing, collector())
-            outcome = told(seen, coarse, under_xla, len(calls), _why(looking, under_xla))
+                mine = replace(failing, data=distribution.part(failing.data, number))
+                with distribution.as_replica(number):
+                    seen = observe.run(ways, mine, collector())
+                blamed = replace(coarse, replica=number) if number > 0 else coarse
+                outcome = told(seen, blamed, under_xla, len(calls), _why(looking, under_xla, number))
+                if outcome.origin is not None:
+                    break
             if wanted is not None:
                 xla_only = outcome.extra["replay"] == "reproduced under XLA only"
                 deadline = time.monotonic() + wanted.seconds
@@ -110,11 +115,12 @@ def investigate(
                     xla_only,
                     from_the_start,
                     deadline,
-                    coarse.replica,
+                    number,
+                    coarse.replica < 0 <= number,
                     draws.kernels(seen),
                 )
                 outcome = _tried(bench, outcome, coarse)
-            return replace(outcome, failing=failing, before=before.of_those_in(memory.shadow))
+            return replace(outcome, failing=mine, before=before.of_those_in(memory.shadow))
     finally:
         now.put_back()
 
@@ -148,12 +154,21 @@ def _muted() -> Any:
         yield
 
 
-def _why(looking: Retrospect | None, under_xla: bool) -> str:
+def _replicas(coarse: Origin, strategy: Any) -> Sequence[int]:
+    """Whose part of the step is looked at: the guilty replica's, else each in turn; -1 without any replicas."""
+    if coarse.replica >= 0:
+        return (coarse.replica,)
+    return (-1,) if strategy is None else range(distribution.replicas(strategy))
+
+
+def _why(looking: Retrospect | None, under_xla: bool, replica: int) -> str:
     """Why a step may be finite op by op that was not finite in training; nobody looks at steps that draw anew."""
     if looking is None:
         return ": it draws random numbers from a state inside TensorFlow's kernels, which cannot be put back"
     if looking.repeated is False:
         return ": its steps do not repeat, so something random or outside of TensorFlow has a part in it"
+    if replica >= 0 and looking.repeated:
+        return ", as each replica's part was alone: only what they add up to is bad, or only compiled kernels fail"
     if looking.repeated:
         alone = ", and so were its ops under XLA, each alone" if under_xla else ""
         return f"{alone}; as it was compiled it fails again: only kernels of the compiled step make the bad value"

@@ -25,6 +25,7 @@ from tb_nanwatch.record.retrospect import Retrospect
 
 MOST: Final = 3  # incidents of a run that are replayed
 BATCH: Final = ["x", "y", "sample_weight"]  # names of the parts of a batch of Keras
+NOT_STAGED: Final = "the several steps of a call take their batches where those cannot be kept, as under a strategy"
 FIRST: Final = 16  # calls in which optimizers and models may still make variables
 
 # Kernels that keep a random state of their own: running them again would change what the run draws next.
@@ -64,6 +65,7 @@ class Rewind:
         self._seconds = options.trial_seconds
         self.ways: Ways | None = None  # set by the entry point; without them nothing is kept
         self.staged: Staged | None = None  # where a call runs several steps; set by the entry point
+        self.why_not = ""  # why nothing can be replayed, as far as that is known
         self._grouped = 0  # steps, at most, since the shadow
         self._first = 0  # of them
         self._made: Any = None
@@ -118,8 +120,8 @@ class Rewind:
             return
         if self._calls <= FIRST or self._calls % 16 == 0:
             self._handles.add_variables(self._state())
-        if self._calls > 1 and not staged.found:  # it takes its batches elsewhere
-            self._memory.off = True
+        if self._calls > 1 and not staged.found:
+            self._memory.off, self.why_not = True, NOT_STAGED
             return
         held = self._grouped * staged.first_bytes() if self._calls == 2 or self._grouped >= EVERY else 0
         if self._memory.shadow is None or self._grouped >= EVERY or self._memory.is_over(held):
@@ -152,11 +154,15 @@ class Rewind:
     def investigate(
         self, incident: Incident, collector: Callable[[], Collector], subject: Subject, looking: Retrospect
     ) -> rerun.Outcome | None:
-        """Replay the incident's first step, then try remedies; None where nothing was kept at all.
+        """Replay the incident's first step, then try remedies; None where that was done often enough, or is off.
 
         `looking` looks at the steps before it, where they can be repeated.
         """
         ways = self.ways
+        if self.staged is not None and not self.staged.found:
+            self.why_not = NOT_STAGED
+        if self.why_not:
+            return rerun.Outcome(None, {"replay": "not possible", "why": self.why_not})
         if not self.on or ways is None or self._investigated >= MOST:
             return None
         self._investigated += 1
@@ -192,6 +198,7 @@ class Rewind:
         return {id(handle_of(variable)) for variable, _ in first_values(optimizer)}
 
     def _too_large(self, size: int) -> None:
+        self.why_not = f"the state of this training takes more than replay_megabytes={self._budget >> 20:,}"
         self._say(
             "replay_off",
             f"the state of this training takes {size >> 20:,} MB, more than replay_megabytes={self._budget >> 20:,}: "

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tb_nanwatch.record.naming import handle_of
+from tb_nanwatch.record.naming import copies, handle_of
 
 _VARIABLE_TYPES = frozenset({tf.resource})
 
@@ -28,6 +28,7 @@ class Handles:
         self._known: dict[int, tuple[Any, Any]] = {}  # id(handle) -> handle, dtype
         self._ours: dict[int, tuple[Any, Any]] = {}  # the recorder's
         self._names: dict[int, str] = {}
+        self._copies: set[int] = set()  # ids of what further replicas have of a variable
 
     def add_graph(self, graph: Any, ours: Iterable[Any] = ()) -> None:
         """Variables that a traced graph captures; `ours` are the recorder's, which it may write."""
@@ -47,10 +48,8 @@ class Handles:
 
     def add_variables(self, variables: Iterable[Any]) -> None:
         for variable in variables:
-            inner = getattr(variable, "_value", variable)  # of a Keras 3 variable
-            mirrored = isinstance(inner, tf.distribute.DistributedValues)  # every replica has one of its own
-            for part in inner.values if mirrored else (variable,):
-                handle = handle_of(part)
+            for one in copies(variable):
+                handle = handle_of(one)
                 if handle is not None:
                     self.add(handle)
 
@@ -59,6 +58,7 @@ class Handles:
         for variable in variables:
             name = getattr(variable, "path", None) or getattr(variable, "name", "")
             self._names[id(handle_of(variable))] = str(name).split(":")[0]
+            self._copies |= {id(handle_of(one)) for one in copies(variable)[1:]}
         unknown = [handle for number, (handle, _) in self._known.items() if number not in self._names]
         for variable in gc.get_referrers(*unknown) if unknown else ():  # a graph knows handles alone
             if isinstance(variable, tf.Variable):
@@ -67,6 +67,10 @@ class Handles:
     def name(self, handle: Any) -> str:
         """The variable's own path or name, empty where only a graph knows it."""
         return self._names.get(id(handle), "")
+
+    def is_copy(self, handle: Any) -> bool:
+        """Whether it is what another replica than the first has of a variable, of those whose names were learnt."""
+        return id(handle) in self._copies
 
     def is_ours(self, handle: Any) -> bool:
         """Whether the variable is the recorder's."""

@@ -61,7 +61,8 @@ class Ran:
 class Bench:
     """What trials need. before: the state before the failing step; xla_only: the step fails only where XLA compiles
     it; from_the_start: the shadow is the initial state; kernels: by id of handle; deadline: of time.monotonic().
-    norms: of the gradients before the failing step, once they were seen.
+    replica: whose part is run by hand, -1 where there are none; all_bad: the others' parts fail as well. norms: of the
+    gradients before the failing step, once they were seen.
     """
 
     subject: Subject
@@ -72,7 +73,8 @@ class Bench:
     xla_only: bool
     from_the_start: bool
     deadline: float
-    replica: int = -1  # whose part is run by hand, in a distributed training
+    replica: int = -1
+    all_bad: bool = False
     kernels: dict[int, Kernel] = field(default_factory=dict)
     norms: list[float] = field(default_factory=list)
     _controls: dict[str, Ran] = field(default_factory=dict)
@@ -151,7 +153,7 @@ class Bench:
                 stack.enter_context(self.switches.set(**remedy.switches))
                 stack.enter_context(distribution.as_replica(self.replica))
                 data = [self.calls[-1].data, *(c.data for c in self.calls[:-1])]
-                return self._train(remedy, self.ways.by_hand, data, failing=1)
+                return self._train(remedy, lambda d: self.ways.by_hand(self.part(d)), data, failing=1)
         finally:
             tf.config.run_functions_eagerly(was_eager)
 
@@ -181,10 +183,14 @@ class Bench:
                 break
         return Ran(steps >= failing, steps, _few(losses), _course(losses, len(data)))
 
+    def part(self, data: Any) -> Any:
+        """What is run by hand of a batch: that of a replica where it is split."""
+        return distribution.part(data, self.replica)
+
     def bad_samples(self) -> tuple[int, ...]:
         """Samples of the failing batch that fail alone, each put into a batch that consists of nothing else."""
         data = self.calls[-1].data
-        size = remedies.batch_size(data)
+        size = remedies.batch_size(self.part(data))
         until = time.monotonic() + (self.deadline - time.monotonic()) * SHARE
         bad = []
         for sample in range(size) if 1 < size <= MOST_SAMPLES else ():
@@ -192,7 +198,7 @@ class Bench:
                 return ()
             self.before.put_back()
             try:
-                self.ways.run(remedies.pick(data, [sample] * size))
+                self.ways.run(remedies.pick(data, [sample] * size, self.replica))
             except Exception:  # refused outright
                 bad.append(sample)
                 continue
