@@ -205,11 +205,11 @@ def to_do(remedies: Sequence[Mapping[str, Any]]) -> str:
     first = remedies[0]
     refuted = [r for r in remedies[1:] if r.get("trial", {}).get("outcome") == "nonfinite"]
     rest = [r for r in remedies[1:] if r not in refuted]
-    parts = [f"What to do: {first['name'].replace('_', ' ')}.", first["why"], tried(first.get("trial", {}))]
+    parts = [f"What to do: {words.remedy(first['name'])}.", first["why"], tried(first.get("trial", {}))]
     parts += [f"Otherwise: {_listed(rest)}."] if rest else []
     parts += [f"Tried in vain: {_listed(refuted)}."] if refuted else []
     return " ".join(part for part in parts if part)
 
 
 def _listed(remedies: Sequence[Mapping[str, Any]]) -> str:
-    return words.listing([remedy["name"].replace("_", " ") for remedy in remedies])
+    return words.listing([words.remedy(remedy["name"]) for remedy in remedies])

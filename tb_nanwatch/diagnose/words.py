@@ -23,6 +23,20 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
 
 
+#: Remedies whose names do not say what to do.
+REMEDIES: Final = {
+    "clip_predictions_or_from_logits": "clip predictions or use from_logits",
+    "initializer": "choose another initializer",
+    "mixed_precision_policy": "choose another mixed precision policy",
+    "safe_where": "make the branch that where leaves out safe",
+}
+
+
+def remedy(name: str) -> str:
+    """What a remedy is called where people read."""
+    return REMEDIES.get(name, printable(name).replace("_", " "))
+
+
 def quoted(name: str) -> str:
     """A name as it may stand in a line of Python that people paste; "..." for one that no program would use."""
     return name if re.fullmatch(r"[\w./:-]{1,80}", name, re.ASCII) else "..."

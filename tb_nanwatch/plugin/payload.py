@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 
-from tb_nanwatch.diagnose import PostMortem
+from tb_nanwatch.diagnose import PostMortem, words
 from tb_nanwatch.format.records import SCALAR_KINDS, TensorInfo
 from tb_nanwatch.plugin.query import KINDS
 from tb_nanwatch.store.columns import BinnedSeries, Cell, Tile
@@ -51,8 +52,14 @@ def summary(found: PostMortem) -> dict[str, Any]:
 def report(found: PostMortem) -> dict[str, Any]:
     """Of /report."""
     header = found.run.header
+    entry = found.entry
     return {
-        **found.entry,
+        **entry,
+        "incidents": [{**incident, "remedies": _titled(incident["remedies"])} for incident in entry["incidents"]],
+        "findings": [
+            {**finding, "remedies": _titled(offered)}
+            for finding, offered in zip(entry["findings"], found.advice, strict=True)
+        ],
         "headline": found.verdict.headline,
         "paragraphs": list(found.verdict.paragraphs),
         "notes": [{"step": note.step, "kind": note.kind, "text": note.text} for note in found.run.notes],
@@ -64,6 +71,11 @@ def report(found: PostMortem) -> dict[str, Any]:
             "options": dict(header.options),
         },
     }
+
+
+def _titled(offered: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Remedies with what they are called where people read."""
+    return [{**remedy, "title": words.remedy(remedy["name"])} for remedy in offered]
 
 
 def tensors(run: Run) -> dict[str, Any]:

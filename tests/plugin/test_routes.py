@@ -72,6 +72,8 @@ def test_report(server: Server) -> None:
     assert said["headline"].startswith("Blew up at step 30")
     assert said["paragraphs"][0].startswith("At step 30, in the backward pass")
     assert said["notes"] == []
+    offered = {remedy["name"]: remedy for remedy in said["incidents"][0]["remedies"]}
+    assert all({"title", "why", "snippet", "trial"} <= set(remedy) for remedy in offered.values())
     assert said["about"] == {
         "entry_point": "keras_fit",
         "every": 10,
@@ -79,6 +81,27 @@ def test_report(server: Server) -> None:
         "versions": {"keras": "3"},
         "options": {},
     }
+
+
+def test_remedies_have_titles_and_those_of_findings_are_whole(tmp_path: Path) -> None:
+    """Deep layers whose gradients vanish: a finding, and what to do about it."""
+    rows = [("gradient", f"deep_{n}/kernel", f"deep_{n}", "Dense", (8, 8)) for n in range(6)]
+    rows += [("weight", name, layer, cls, shape) for _, name, layer, cls, shape in rows]
+    rows.append(("loss", "loss", "", "", ()))
+
+    def vanishing(info: TensorInfo, step: int) -> float:
+        return 1e-14 ** (1 - int(info.layer[-1]) / 5) if info.kind == "gradient" else runs.calm(info, step)
+
+    runs.write(tmp_path, vanishing, infos=runs.network(rows))
+    server = Server(tmp_path)
+    (finding,) = (f for f in answer(server, "/report", run=".")["findings"] if f["rule"] == "vanishing_gradient")
+    titles = {remedy["name"]: remedy["title"] for remedy in finding["remedies"]}
+    assert titles == {
+        "use_activation_or_normalization": "use activation or normalization",
+        "initializer": "choose another initializer",
+    }
+    assert all(remedy["why"] for remedy in finding["remedies"])
+    server.plugin.board.stop()
 
 
 def test_tensors(server: Server) -> None:

@@ -113,6 +113,8 @@ export interface Trial {
 
 export interface Remedy {
   readonly name: string;
+  /** What it is called where people read. */
+  readonly title?: string;
   readonly why?: string;
   readonly snippet?: string;
   readonly trial?: Trial | null;
@@ -162,7 +164,7 @@ export interface Finding {
   readonly first_step: number;
   readonly last_step: number;
   readonly evidence: readonly string[];
-  readonly remedies?: readonly (string | Remedy)[];
+  readonly remedies?: readonly Remedy[];
   /** Which tensor of that name: a weight and its gradient share theirs. Empty or absent where not known. */
   readonly kind?: string;
 }

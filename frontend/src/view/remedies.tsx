@@ -55,9 +55,13 @@ export function Remedies({ remedies }: { readonly remedies: readonly Remedy[] })
   );
 }
 
-/** What findings offer. */
+function titleOf({ name, title }: Remedy): string {
+  return title ?? words(name);
+}
+
+/** What findings offer; nothing of it was tried, since nothing failed. */
 export function remediesOf(findings: readonly Finding[]): readonly Remedy[] {
-  return findings.flatMap(({ remedies }) => remedies ?? []).map((remedy) => (typeof remedy === "string" ? { name: remedy } : remedy));
+  return findings.flatMap(({ remedies }) => remedies ?? []).map((remedy) => ({ ...remedy, trial: null }));
 }
 
 /** The first remedy in one line, for the top of the page. */
@@ -67,7 +71,7 @@ export function Advice({ remedies }: { readonly remedies: readonly Remedy[] }) {
   const note = first.trial?.note ?? "";
   return (
     <p class="advice">
-      What to do: <b>{words(first.name)}</b>
+      What to do: <b>{titleOf(first)}</b>
       {note !== "" && <span class="quiet"> ({note})</span>} <Outcome trial={first.trial} />
     </p>
   );
@@ -93,7 +97,7 @@ function RemedyItem({ remedy }: { readonly remedy: Remedy }) {
   return (
     <div class="remedy">
       <p>
-        <b class="sentence">{words(remedy.name)}</b> <Outcome trial={remedy.trial} />
+        <b class="sentence">{titleOf(remedy)}</b> <Outcome trial={remedy.trial} />
       </p>
       {note !== "" && <p class="quiet">{note}</p>}
       {remedy.why && (

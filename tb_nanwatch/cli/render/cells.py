@@ -137,7 +137,7 @@ def remedies(found: PostMortem) -> list[tuple[str, str, str]]:
         found.entry["incidents"][0]["remedies"] if found.entry["incidents"] else [r for a in found.advice for r in a]
     )
     return [
-        (r["name"].replace("_", " "), f"{r['why']} {outcome.tried(r['trial'])}".rstrip(), r["snippet"]) for r in offered
+        (words.remedy(r["name"]), f"{r['why']} {outcome.tried(r['trial'])}".rstrip(), r["snippet"]) for r in offered
     ]
 
 

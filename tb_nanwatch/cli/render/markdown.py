@@ -36,7 +36,7 @@ def _run(found: PostMortem, document: Document) -> list[str]:
         parts += _table(f"The steps around step {found.before.first_bad:,}", cells.before(found.before))
     parts += _table("Findings", cells.findings(found))
     for name, why, snippet in cells.remedies(found):
-        parts += [f"Try **{_plain(name)}**: {_prose(why)}", _fenced(snippet)]
+        parts += [f"To try: **{_plain(name)}**. {_prose(why)}", _fenced(snippet)]
     for capsule in again(found, document.logdir):
         parts += [f"Step {capsule.step:,} is kept as it began:", _fenced("\n".join(capsule.lines), "sh")]
     return parts + _table("Notes", cells.notes(found)) + _damage("Damage", found.run.damage)

@@ -67,7 +67,7 @@ def _run(console: Console, found: PostMortem, document: Document) -> None:
         console.print()
     _table(console, "Findings", cells.findings(found))
     for name, why, snippet in cells.remedies(found):
-        console.print(Text.assemble(("Try ", "bold"), name, f": {why}"))
+        console.print(Text.assemble(("To try: ", "bold"), name, f". {why}"))
         for code in snippet.split("\n"):
             console.print(Text(f"    {code}", style="cyan"))
     for capsule in again(found, document.logdir):
