@@ -17,7 +17,7 @@ MOST: Final = 16  # errors noted of a run; a loop may try again and again
 #: How data ends, and how whoever schedules steps ends them: no failures of a training.
 _ENDS: Final = (StopIteration, StopAsyncIteration, tf.errors.OutOfRangeError, tf.errors.CancelledError)
 _WRAPPED: Final = re.compile(
-    r"\x1b\[[0-9;]*m|\{\{function_node [^}]*\}\}|\[\[\{\{node [^}]*\}\}\]\]|\[Op:[^\]]*\]( name: \S*)?"
+    r"\x1b\[[0-9;]*m|\{\{function_node [^}]*\}\}|\[\[\{\{node [^}]*\}\}\]\]|\[Op:[^\]]*\]( name: \S*)?|^Node: '[^']*'"
 )
 _HEADING: Final = re.compile(r"Graph execution error:|Detected at node .* defined at|Exception encountered when")
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in')

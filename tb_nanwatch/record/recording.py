@@ -225,7 +225,7 @@ class Recording:
 
     def _take(self, readings: Iterable[Reading]) -> None:
         """Write steps, oldest first, and tell what happened in them."""
-        for reading in readings:
+        for reading in readings if self.trying is None else map(self.trying.as_applied, readings):
             state = self._rows.add(reading, self.first_step, self._tensors.by_id, self._scaled)
             for change in self._incidents.follow(state):
                 self._tell(change)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,6 +157,47 @@ def test_lower_learning_rate_in_fit(tmp_path: Path, asking: Asking, name: str, j
     assert told()[1] == {"event": "applied", "words": "learning rate times 0.1"}
     run = only_run(tmp_path / "logs/try/lower_learning_rate_0.1")
     assert ("trial", "learning rate times 0.1") in [(note.kind, note.text) for note in run.notes]
+
+
+def rates(logdir: Path) -> list[float]:
+    """The learning rates that a trial recorded."""
+    return [float(value) for value in only_run(logdir).series("scalar/learning_rate", "value").values]
+
+
+def test_the_rate_that_is_recorded_is_the_one_that_was_applied(tmp_path: Path, asking: Asking) -> None:
+    asking("lower_learning_rate", "0.1")
+    model = mlp(optimizer=OPTIMIZERS["momentum"](1.0))
+    fitted(model, *data(48), nanwatch.NanWatch(tmp_path / "logs"), epochs=1)
+    np.testing.assert_allclose(rates(tmp_path / "logs/try/lower_learning_rate_0.1"), [0.01] * STEPS, rtol=1e-6)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.1)
+
+
+def test_the_rate_that_a_graph_is_fed_is_recorded(tmp_path: Path, asking: Asking) -> None:
+    asking("lower_learning_rate", "0.1")
+    program = graphs.regression(optimizer=lambda: graphs.tf1.train.GradientDescentOptimizer(0.1))
+    trained(tmp_path, program, feeds_of(program))
+    np.testing.assert_allclose(rates(tmp_path / "logs/try/lower_learning_rate_0.1"), [0.01] * STEPS, rtol=1e-6)
+
+
+# two replicas, in a process of their own
+
+
+@pytest.mark.parametrize(
+    ("remedy", "value"),
+    [("lower_learning_rate", "0.1"), ("clip_gradients", "norm:0.5"), ("clip_gradients", "value:0.1")],
+)
+def test_on_replicas(tmp_path: Path, remedy: str, value: str) -> None:
+    """Once for all of them: as if the program had the remedy itself."""
+    command = [sys.executable, str(Path(__file__).with_name("mirrored_trial.py")), str(tmp_path), remedy, value]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")] or [done.stderr[-3000:]]
+    result = json.loads(line.removeprefix("RESULT "))
+    assert [event["event"] for event in result["told"]] == ["started", "applied"]
+    assert result["steps"] == STEPS
+    for found, expected, plain in zip(result["found"], result["expected"], result["plain"], strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert not np.allclose(plain, expected, rtol=1e-2)
+    np.testing.assert_allclose(result["rates"], [0.02 if remedy == "lower_learning_rate" else 0.2] * STEPS, rtol=1e-6)
 
 
 def test_a_callback_that_sets_the_rate_sets_it_lowered(tmp_path: Path, asking: Asking) -> None:

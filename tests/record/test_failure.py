@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ import tensorflow as tf
 from recorded import only_run
 
 import tb_nanwatch as nanwatch
+from tb_nanwatch.diagnose import examine
 from tb_nanwatch.record import failure
+from tb_nanwatch.record.graph.recorder import UNKNOWN, GraphRecorder
 
 LABELS = "Received a label value of 7 which is outside the valid range of [0, 3)."
 
@@ -102,3 +106,122 @@ def test_words() -> None:
     wrapped = ValueError("one\n\x1b[1mtwo\x1b[0m\n\nArguments received by f():\n  x")
     assert failure.told(wrapped) == "ValueError: one two"
     assert len(failure.told(ValueError("x" * 9999))) == len("ValueError: ") + failure.LONGEST
+
+
+# ---------------------------------------------------------------- a hook, which nobody tells
+
+tf1 = tf.compat.v1
+
+
+def monitored(logdir: Path, body: Callable[[Any, Any, Any], None], others: Any = (), finish: bool = True) -> None:
+    """A MonitoredSession that trains on labels; `body` is given a function of one label, and the session."""
+    with tf.Graph().as_default():
+        label = tf1.placeholder(tf.int64, [2], "label")
+        logits = tf1.get_variable("w", initializer=np.zeros((2, 3), np.float32))
+        loss = tf.reduce_mean(tf1.nn.sparse_softmax_cross_entropy_with_logits(labels=label, logits=logits))
+        count = tf1.train.get_or_create_global_step()
+        ends = tf1.data.make_one_shot_iterator(tf1.data.Dataset.range(3)).get_next()
+        train_op = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, count)
+        hooks = [*others, nanwatch.NanWatchHook(logdir, loss=loss)]
+        session = tf1.train.MonitoredSession(hooks=hooks)
+
+        def step(value: int, more: Any = ()) -> None:
+            session.run([train_op, *more], {label: [0, value]})
+
+        body(step, session, ends)
+        if finish:
+            session.close()
+
+
+def report_of(logdir: Path) -> list[str]:
+    return [finding["rule"] for finding in examine(only_run(logdir)).entry["findings"]]
+
+
+def test_an_error_of_a_monitored_session(tmp_path: Path) -> None:
+    def body(step: Any, session: Any, _: Any) -> None:
+        with session:
+            step(1)
+            step(2)
+            step(7)
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        monitored(tmp_path, body, finish=False)
+    ((number, text),) = raised(tmp_path)
+    assert number == 2
+    assert text.startswith(f"InvalidArgumentError: {LABELS} Label values: 0 7")
+    assert only_run(tmp_path).steps == 2
+    assert report_of(tmp_path) == ["label_invalid"]
+
+
+def test_an_error_that_a_monitored_training_survived(tmp_path: Path) -> None:
+    def body(step: Any, _session: Any, _ends: Any) -> None:
+        step(1)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            step(7)
+        step(1)
+
+    monitored(tmp_path, body)
+    assert [number for number, _ in raised(tmp_path)] == [1]
+    assert report_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("caught", [False, True])
+def test_the_end_of_the_data_of_a_monitored_session_is_no_error(caught: bool, tmp_path: Path) -> None:
+    def body(step: Any, session: Any, ends: Any) -> None:
+        with contextlib.suppress(tf.errors.OutOfRangeError), contextlib.nullcontext() if caught else session:
+            while not session.should_stop():
+                step(1, [ends])
+
+    monitored(tmp_path, body, finish=caught)
+    run = only_run(tmp_path)
+    assert (run.steps, raised(tmp_path), run.ended) == (3, [], True)
+
+
+def test_an_interrupt_of_a_monitored_session_is_no_error(tmp_path: Path) -> None:
+    class Interrupting(tf1.train.SessionRunHook):  # type: ignore[misc]
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            self.session, self.run = session, session.run
+
+            def run(fetches: Any, feed_dict: Any = None, **more: Any) -> Any:
+                if feed_dict and [0, 2] in feed_dict.values():
+                    raise KeyboardInterrupt
+                return self.run(fetches, feed_dict, **more)
+
+            session.run = run
+
+    def body(step: Any, session: Any, _: Any) -> None:
+        with session:
+            step(1)
+            step(2)
+
+    with pytest.raises(KeyboardInterrupt):
+        monitored(tmp_path, body, [Interrupting()], finish=False)
+    gc.collect()
+    assert raised(tmp_path) == []
+
+
+def test_another_hook_that_ends_the_training(tmp_path: Path) -> None:
+    class Raising(tf1.train.SessionRunHook):  # type: ignore[misc]
+        count = 0
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            self.count += 1
+            if self.count == 3:
+                raise RuntimeError("enough")
+
+    hook = Raising()
+
+    def body(step: Any, session: Any, _: Any) -> None:
+        with session:
+            for _ in range(4):
+                step(1)
+
+    with pytest.raises(RuntimeError, match="enough"):
+        monitored(tmp_path, body, [hook], finish=False)
+    del hook
+    gc.collect()
+    for recorder in [one for one in gc.get_objects() if isinstance(one, GraphRecorder)]:
+        recorder.close()  # as the end of the process does
+    ((number, text),) = raised(tmp_path)
+    assert (number, text) == (2, UNKNOWN)
+    assert report_of(tmp_path) == ["ended_by_error"]

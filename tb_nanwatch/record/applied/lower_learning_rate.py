@@ -60,6 +60,9 @@ class LowerLearningRate(Remedy):
             new = variable.read_value()
             variable.assign(tf.where(tf.equal(old, new), new, old + tf.cast(self.factor, old.dtype) * (new - old)))
 
+    def applied_rate(self, rate: float) -> float:
+        return rate if self.loop is None else rate * self.factor  # of a graph, what is fed is what is read
+
     # ------------------------------------------------------------ TensorFlow 1
 
     def feeds(self, loop: GraphLoop, feeds: Feeds) -> dict[Any, Any]:

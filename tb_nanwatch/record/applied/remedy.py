@@ -79,6 +79,10 @@ class Remedy:
     def applying(self, optimizer: Any) -> None:
         """A Keras optimizer is about to apply gradients."""
 
+    def applied_rate(self, rate: float) -> float:
+        """The learning rate of a step as it was applied, where the optimizer says `rate`."""
+        return rate
+
     def after_first_step(self) -> None:
         """Time to say that there was nothing to take hold of."""
 

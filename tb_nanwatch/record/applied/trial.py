@@ -22,6 +22,7 @@ from tb_nanwatch.record.applied.remedy import Feeds, GraphLoop, Loop, NotApplica
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.optimizers import scalars_of
 from tb_nanwatch.record.options import Options
+from tb_nanwatch.record.probe import Reading
 
 EVERY: Final = 0.3  # seconds between two notices of progress
 
@@ -94,6 +95,11 @@ class Trying:
     def gradients(self, sources: Any, gradients: Any, scaled: bool) -> Any:
         """What a tape gave, as the step goes on with it."""
         return self.hold(self.remedy.gradients, sources, gradients, scaled, otherwise=gradients)
+
+    def as_applied(self, reading: Reading) -> Reading:
+        """A step with the learning rates that were applied in it."""
+        others = tuple(map(self.remedy.applied_rate, reading.others))
+        return replace(reading, learning_rate=self.remedy.applied_rate(reading.learning_rate), others=others)
 
     def applying(self, optimizer: Any) -> None:
         """A Keras optimizer is about to apply gradients."""

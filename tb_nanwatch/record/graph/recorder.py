@@ -31,6 +31,7 @@ from tb_nanwatch.record.recording import Recording
 from tb_nanwatch.record.replay.capsule import Capsules
 
 MOST_REPLAYED: Final = 3  # incidents of a run
+UNKNOWN: Final = "an error: the step began and did not end, and nobody told the recorder why"
 
 Feeds = Mapping[str, tuple[Any, Any]]  # tensor name to tensor and value
 
@@ -61,6 +62,7 @@ class GraphRecorder(Recording):
         self._replayed = 0
         self._capsules = Capsules(Path(logdir), entry_point, Names(), options.disk_megabytes << 20)
         self._tensors.layer_order.update({layer: number for number, layer in enumerate(graph.layers)})
+        self._under_way = False
         self._start(self._probe, {v.name: c[0] > 0 for v, c in zip(graph.weights, counts, strict=True) if c.any()})
         if options.replay:
             self.memory = Memory(options.replay_megabytes << 20, self._too_large)
@@ -79,14 +81,29 @@ class GraphRecorder(Recording):
             if self.memory is not None:
                 values = {name: value for name, (_, value) in feeds.items()}
                 self.memory.before(Fed(self.first_step + self._probe.calls, fetches, values), reads.state)
+        self._under_way = True
         return self._probe.mode()
 
     def after(self, reads: Reads, layout: Layout, mode: int, results: Any, feeds: Feeds) -> None:
         """Read the step that has just run. Raises NonFiniteError if the user asked for it."""
-        before = self._incidents.bad_steps
+        before, self._under_way = self._incidents.bad_steps, False
         with self._lock, self.guard.contained("reading a step"), self._reading(reads):
             self._take([self._probe.arrive(self._plan(layout), mode, results, arrays_of(layout, feeds))])
         self._act(before)
+
+    def failed(self, error: BaseException) -> None:
+        """A step raised: note what, so that a run which ends by it can say why. An interrupt is no failure."""
+        self._under_way = False
+        super().failed(error)
+
+    def close(self) -> None:
+        """Write what is left and end. A step that began and never ended was the end of the run: another hook raised."""
+        if self._under_way and not self.idle:
+            self._under_way = False
+            with self._lock, self.guard.contained("noting that a step did not end"):
+                self._rows.flush()
+                self.note("raised", UNKNOWN)
+        super().close()
 
     @contextlib.contextmanager
     def _reading(self, reads: Reads) -> Iterator[None]:

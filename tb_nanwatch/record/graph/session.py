@@ -14,6 +14,7 @@ from tb_nanwatch.record import off
 from tb_nanwatch.record import options as options_module
 from tb_nanwatch.record.graph.recorder import GraphWatcher, Pending
 from tb_nanwatch.record.graph.watched import WatchedGraph, compiles
+from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.options import Options
 
 _REPLACED: Final = ("run", "make_callable", "partial_run_setup", "close")  # of a watched session
@@ -79,7 +80,7 @@ class _SessionWatch:
         both = {**(feed_dict or {}), **pending.feed_dict}
         try:
             result, ours = self._replaced["run"]([fetches, pending.fetches], both, options, run_metadata)
-        except Exception as error:
+        except BaseException as error:
             pending.recorder.failed(error)
             raise
         pending.after(ours)
@@ -154,6 +155,8 @@ class NanWatchHook(tf.compat.v1.train.SessionRunHook):
         self.close()
         if self._graph is not None:  # else it is left off
             self._watcher = GraphWatcher(self._logdir, self._options, "hook", self._graph, session)
+            with Guard().contained("listening to a session"):
+                self._overhear(session)
 
     def before_run(self, run_context: Any) -> Any:
         """Fetch the gauges with a training step."""
@@ -182,6 +185,22 @@ class NanWatchHook(tf.compat.v1.train.SessionRunHook):
         if self._watcher is not None:
             self._watcher.close()
             self._watcher = None
+
+    def _overhear(self, session: Any) -> None:
+        """Learn what a run of the session raises, since no hook is told: neither `after_run` nor `end` follows."""
+        run, here = session.run, weakref.ref(self)
+
+        def overheard(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return run(*args, **kwargs)
+            except BaseException as error:
+                hook = here()
+                if hook is not None and hook._pending is not None:
+                    pending, hook._pending = hook._pending, None
+                    pending.recorder.failed(error)
+                raise
+
+        session.run = overheard
 
 
 def _parse(options: dict[str, Any]) -> Options:
