@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from tb_nanwatch.diagnose import place, restarted, skipped, words
+from tb_nanwatch.diagnose import place, restarted, skipped, slot, words
 from tb_nanwatch.diagnose.causes import Case, Cause
 from tb_nanwatch.diagnose.finite import loss_stayed_finite, was_finite
 from tb_nanwatch.diagnose.headline import OPERATED, named, subject
@@ -87,7 +87,7 @@ def _beginning(case: Case) -> Iterator[str]:
         phase = "on the way from the feeds to the loss"
     counts = words.bad_elements(origin.output)
     held = f"{'made' if operated else 'held'} the first bad value{f': {counts}' if counts else ''}"
-    yield f"At step {incident.first_step:,}, {phase}, {what}{layer} {held}."
+    yield f"At step {slot.step(incident, case.replay):,}, {phase}, {what}{layer} {held}."
     if operated:
         yield from place.source_sentence(origin, case.replay)
         given = place.operands(origin.inputs)
@@ -102,6 +102,9 @@ def _beginning(case: Case) -> Iterator[str]:
     ):
         hidden = origin.phase == "loss" and loss_stayed_finite(case.run, incident)  # no bad loss was recorded
         yield "The outputs of the layers were finite." if hidden else STILL_GOOD[origin.phase]
+    lost = slot.sentence(incident, case.replay)
+    if lost:
+        yield lost
     if origin.replica >= 0:
         yield f"It happened on replica {origin.replica}."
     if origin.samples:

@@ -141,6 +141,7 @@ _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "element": str,
     "features": list,
     "trials": list,
+    "slot": dict,
     "seconds": (int, float),
     "replayed_steps": int,
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from tb_nanwatch.diagnose import remedies, restarted, trials
+from tb_nanwatch.diagnose import remedies, restarted, slot, trials
 from tb_nanwatch.diagnose.causes import Case, Cause
 from tb_nanwatch.diagnose.rules import Finding
 from tb_nanwatch.diagnose.strict import strict
@@ -87,6 +87,7 @@ def _replay(replay: Mapping[str, Any]) -> dict[str, Any] | None:
         "stack": replay.get("stack", []),
         "fed_by": replay.get("fed_by"),
         "features": replay.get("features", []),
+        "slot": slot.told(replay),
         "graph": replay.get("graph", []),
         "steps": replay.get("replayed_steps"),
         "seconds": replay.get("seconds"),

@@ -15,7 +15,7 @@ from tensorflow.python.framework import op_callbacks
 
 from tb_nanwatch.record import hooks
 from tb_nanwatch.record.collect import Collector, collecting, leaves
-from tb_nanwatch.record.replay import source
+from tb_nanwatch.record.replay import slots, source
 from tb_nanwatch.record.replay.memory import Call, Ways
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
@@ -56,6 +56,7 @@ class Observation:
     collector: Any = None
     error: Exception | None = None
     given: list[tuple[str, Any]] = field(default_factory=list)  # parts of the batch by name
+    slots: dict[int, str] = field(default_factory=dict)  # names of the optimizer's, by id of handle
     layers: list[tuple[str, str]] = field(default_factory=list)
     _depth: dict[str, int] = field(default_factory=lambda: {BACKWARD: 0, UPDATE: 0})
     _forward: int = -1
@@ -162,6 +163,7 @@ def run(ways: Ways, call: Call, collector: Collector) -> Observation:
             ways.by_hand(call.data)
         except Exception as error:
             seen.error = error
+    seen.slots = slots.named(ways.optimizer, collector.names)
     return seen
 
 

@@ -7,6 +7,7 @@ recorder's; where it finds nothing, it says why.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import re
@@ -23,7 +24,7 @@ from tb_nanwatch.format.records import Counts, Origin
 from tb_nanwatch.record import distribution, kernels
 from tb_nanwatch.record.collect import Collector, paused
 from tb_nanwatch.record.optimizers import first_values
-from tb_nanwatch.record.replay import compiled, draws, observe, origin, provenance, source, trials
+from tb_nanwatch.record.replay import compiled, draws, observe, origin, provenance, slots, source, trials
 from tb_nanwatch.record.replay.memory import Call, Memory, Ways
 from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, UPDATE, Node, Observation
 from tb_nanwatch.record.replay.origin import Found
@@ -102,6 +103,11 @@ def investigate(
                 outcome = told(seen, blamed, under_xla, len(calls), _why(looking, under_xla, number))
                 if outcome.origin is not None:
                     break
+            if outcome.origin is None or outcome.origin.phase == "update":
+                again = functools.partial(_again, ways=ways, looking=None)
+                gone = slots.lost(shadow, before, calls, seen.slots, memory.handles, again)
+                if gone is not None:
+                    outcome = _before(outcome, gone, calls, ways, collector(), under_xla, coarse, number)
             if wanted is not None:
                 xla_only = outcome.extra["replay"] == "reproduced under XLA only"
                 deadline = time.monotonic() + wanted.seconds
@@ -123,6 +129,32 @@ def investigate(
             return replace(outcome, failing=mine, before=before.of_those_in(memory.shadow))
     finally:
         now.put_back()
+
+
+def _before(
+    outcome: Outcome,
+    gone: slots.Lost,
+    calls: list[Call],
+    ways: Ways,
+    collector: Collector,
+    under_xla: bool,
+    coarse: Origin,
+    number: int,
+) -> Outcome:
+    """The outcome where a slot of the optimizer was lost in an earlier step: that step op by op."""
+    about = {"name": gone.name, "step": None, "nan": gone.nan, "oldest": calls[0].step}
+    if gone.call < 0:
+        return replace(outcome, extra=outcome.extra | {"slot": about})
+    call = calls[gone.call]
+    about["step"] = call.step
+    gone.before.put_back()
+    if call.randomness is not None:
+        call.randomness.put_back()
+    with distribution.as_replica(number):
+        seen = observe.run(ways, replace(call, data=distribution.part(call.data, number)), collector)
+    earlier = told(seen, coarse, under_xla, len(calls))
+    found = earlier if earlier.origin is not None else outcome
+    return replace(found, extra=found.extra | {"slot": about})
 
 
 def _again(call: Call, ways: Ways, looking: Retrospect | None) -> None:
@@ -328,10 +360,16 @@ def _names(seen: Observation) -> dict[int, str]:
     names |= {id(s.tensor): f"gradient of {s.name}" for s in seen.collector.seen if s.kind == "gradient"}
     for node in seen.nodes:
         if node.op_type == "ReadVariableOp":
-            named = seen.collector.names.by_handle(node.inputs[0])
-            if named is not None:
-                names[id(node.outputs[0])] = named.name
+            names |= {id(node.outputs[0]): name for name in _variable_name(seen, node.inputs[0])}
+        elif node.op_type in observe.IN_PLACE and len(node.inputs) == 3:  # what was there before
+            names |= {id(node.inputs[2]): name for name in _variable_name(seen, node.inputs[0])}
     return names
+
+
+def _variable_name(seen: Observation, handle: Any) -> tuple[str, ...]:
+    named = seen.collector.names.by_handle(handle)
+    name = seen.slots.get(id(handle), "") if named is None else named.name
+    return (name,) if name else ()
 
 
 def _tensor_name(names: dict[int, str], node: Node) -> str:
