@@ -24,6 +24,6 @@ def nothing(case: Case) -> Cause:
         evidence.append("nothing grew in the steps before: the first bad value came without warning")
     else:
         evidence.append("there is no recorded step before it to compare with")
-    if not incident.origin.op_type:
+    if not incident.origin.op_type and incident.origin.phase != "weights":  # no step made those
         evidence.append("the operation that made the first bad value was not determined")
     return Cause("none", 0.0, tuple(evidence))
