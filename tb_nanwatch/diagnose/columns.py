@@ -34,11 +34,21 @@ def apart(part: BatchPart) -> bool:
 
 def told(part: BatchPart) -> str:
     """Its columns in one sentence: "the input x: column 7 ranges from 0 to 2.1e6, 40,000 times the median column"."""
+    return f"{words.place('input', part.name)}: {'; '.join(_said(part))}"
+
+
+def of_them(part: BatchPart) -> str:
+    """The same as a sentence of its own: "Column 7 ranges from 0 to 2.1e6, 40,000 times the median column"."""
+    said = "; ".join(_said(part))
+    return said[0].upper() + said[1:]
+
+
+def _said(part: BatchPart) -> list[str]:
     said = [_ranges(part, column) for column in part.extreme[:NAMED]]
     more = part.extreme_count - len(said)
     said += [f"{more:,} more {'is' if more == 1 else 'are'} as odd"] if more > 0 else []
     said += [never_change(part)] if part.constant else []
-    return f"{words.place('input', part.name)}: {'; '.join(said)}"
+    return said
 
 
 def never_change(part: BatchPart) -> str:

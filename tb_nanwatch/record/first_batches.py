@@ -147,9 +147,7 @@ def _sums(array: NDArray[Any]) -> _Sums:
 def _told(name: str, dtype: str, shape: tuple[int, ...] | None, sums: _Sums) -> BatchPart:
     known = sums.count > 0
     reach = np.where(known, np.maximum(np.abs(sums.low), np.abs(sums.high)), 0.0)
-    alive = reach[reach > 0]
-    typical = float(np.median(alive)) if len(alive) >= FEWEST else 0.0
-    far = (reach >= FAR * typical) & (reach >= RAW) if typical else np.zeros(len(reach), np.bool_)
+    typical, far = far_columns(reach)
     extreme = sorted(np.flatnonzero(far).tolist(), key=lambda column: -reach[column])
     constant = np.flatnonzero(_constant(sums, known)).tolist() if "float" in dtype else []
     return BatchPart(
@@ -164,6 +162,13 @@ def _told(name: str, dtype: str, shape: tuple[int, ...] | None, sums: _Sums) -> 
         len(extreme),
         len(constant),
     )
+
+
+def far_columns(reach: NDArray[np.float64]) -> tuple[float, NDArray[np.bool_]]:
+    """(the typical one, which are far larger) of the largest magnitudes of columns, float64[columns]; 0 for too few."""
+    alive = reach[reach > 0]
+    typical = float(np.median(alive)) if len(alive) >= FEWEST else 0.0
+    return typical, (reach >= FAR * typical) & (reach >= RAW) & (typical > 0)
 
 
 def _constant(sums: _Sums, known: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -119,6 +119,11 @@ def test_a_layer_that_is_driven_to_its_bounds(tmp_path: Path) -> None:
     assert [f["rule"] for f in warned(tmp_path, TABLE, 1.0, "tanh")] == ["input_extreme_scale"]
 
 
+def test_an_incident_tells_it_itself(tmp_path: Path) -> None:
+    found = at(tmp_path, TABLE, "MatMul", [operand("h", -1e19, 2e20), operand("k", -1e20, 1)])
+    assert found.entry["findings"] == []
+
+
 @pytest.mark.parametrize(("part", "largest"), [(TABLE, 3.0), (MILD, 3e5)], ids=["normalized", "ordinary"])
 def test_no_warning(part: BatchPart, largest: float, tmp_path: Path) -> None:
     assert warned(tmp_path, part, largest) == []
@@ -127,7 +132,7 @@ def test_no_warning(part: BatchPart, largest: float, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- real runs
 
 
-def fit(logdir: Path, scale: float, rate: float, normalize: bool = False) -> dict[str, Any]:
+def fit(logdir: Path, scale: float, rate: float, normalize: bool = False, seconds: int = 0) -> dict[str, Any]:
     """The report on a training on wines, whose last column is multiplied."""
     x, y = load_wine(return_X_y=True)
     x = x.astype(np.float32)
@@ -139,7 +144,7 @@ def fit(logdir: Path, scale: float, rate: float, normalize: bool = False) -> dic
     model = keras.Sequential([keras.Input((13,)), *([first_layer] if normalize else []), *layers])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(rate), loss, jit_compile=False)
-    callback = nanwatch.NanWatch(logdir, trial_seconds=0)
+    callback = nanwatch.NanWatch(logdir, trial_seconds=seconds)
     model.fit(x, y, batch_size=32, epochs=4, verbose=0, callbacks=[callback])
     callback.close()
     return examined(logdir).entry
@@ -157,8 +162,12 @@ def test_a_column_in_other_units(tmp_path: Path) -> None:
 
 
 def test_a_column_in_other_units_that_overflows(tmp_path: Path) -> None:
-    report = fit(tmp_path, 1e12, 10.0)
+    report = fit(tmp_path, 1e12, 10.0, seconds=60)
     cause = report["incidents"][0]["cause"]
     assert cause["name"] == "input_extreme_scale"
     assert "column 12 ranges from" in cause["evidence"][0]
     assert report["incidents"][0]["remedies"][0]["name"] == "clean_input"
+    (cleaned, *_) = report["incidents"][0]["remedies"]
+    assert (cleaned["trial"]["setting"], cleaned["trial"]["control"]) == ("scale columns of x", "nonfinite")
+    assert "12 of its columns only" in cleaned["trial"]["note"]
+    assert "scale[[12]] = 1.68e+15" in cleaned["snippet"] or "scale[[12]] = 1.5" in cleaned["snippet"]

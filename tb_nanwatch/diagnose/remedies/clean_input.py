@@ -85,7 +85,7 @@ def _by_column(patient: Patient, why: str, part: BatchPart) -> Advice:
         f"scale[{places}] = {values}  # the largest value of each column that is so large",
         dataset.mapped(patient, part.name, lambda x: f"{_floating(patient, part.name, x)} / scale"),
     )
-    return Advice(f"{why} Of its columns: {columns.told(part)}.", "\n".join(lines))
+    return Advice(f"{why} {columns.of_them(part)}.", "\n".join(lines))
 
 
 def _floating(patient: Patient, name: str, x: str) -> str:
@@ -98,7 +98,7 @@ def _floating(patient: Patient, name: str, x: str) -> str:
 
 def _widest(patient: Patient) -> Batch | None:
     """The part of the batch that was scaled when that was tried; else the one with the largest features."""
-    asked = patient.setting.removeprefix("scale ")
+    asked = patient.setting.removeprefix("scale ").removeprefix("columns of ")
     named = [batch for batch in patient.batch if batch.name.partition("/")[0] == asked]
     features = named or [batch for batch in patient.batch if not batch.label] or list(patient.batch)
     return max(features, key=lambda batch: batch.largest, default=None)

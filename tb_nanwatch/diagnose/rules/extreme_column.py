@@ -25,6 +25,8 @@ FULL: Final = 0.99  # of the range of those
 
 def extreme_column(run: Run) -> Iterable[Finding]:
     """At most one finding, on the input whose columns are furthest apart."""
+    if run.incidents:  # whose causes tell it
+        return
     found = next((part for part in columns.odd(run) if columns.apart(part)), None)
     if found is None:
         return

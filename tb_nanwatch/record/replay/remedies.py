@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_math_ops
 
 from tb_nanwatch.record import distribution
+from tb_nanwatch.record.first_batches import far_columns
 from tb_nanwatch.record.naming import everywhere, handle_of
 from tb_nanwatch.record.replay import draws
 from tb_nanwatch.record.replay.draws import Kernel
@@ -237,7 +238,8 @@ def batch_size(data: Any) -> int:
 
 
 def scale_inputs(data: Any, names: Sequence[str]) -> Remedy | None:
-    """Parts of the batch divided each by its largest magnitude; None where all are of ordinary size.
+    """Parts of the batch divided each by its largest magnitude, or only the columns of a part that are far larger than
+    its others; None where all are of ordinary size.
 
     Whole numbers behind the first part are labels, and stay. `names` are those of the parts, as far as known.
     """
@@ -246,7 +248,7 @@ def scale_inputs(data: Any, names: Sequence[str]) -> Remedy | None:
         for n, part in enumerate(tf.nest.flatten(replica)):
             largest = _divisor(part, labels=n > 0)
             if largest is not None:
-                divisors[n] = max(largest, divisors.get(n, largest))
+                divisors[n] = np.maximum(largest, divisors.get(n, largest))
     if not divisors:
         return None
 
@@ -259,19 +261,30 @@ def scale_inputs(data: Any, names: Sequence[str]) -> Remedy | None:
         return distribution.with_parts(given, scale)
 
     named = {n: names[n] if n < len(names) else f"part {n}" for n in divisors}
-    told = [f"{named[n]} divided by {d:.4g}" for n, d in divisors.items()]
     first = min(divisors)
+    by_column = np.ndim(divisors[first]) > 0
+    told = [f"{named[n]} divided by {np.max(d):.4g}{_of_columns(d)}" for n, d in divisors.items()]
     return Remedy(
         "clean_input",
         f"{' and '.join(told)}, the largest magnitude",
         batch=batch,
-        value=float(divisors[first]),
-        setting=f"scale {named[first]}",
+        value=None if by_column else float(divisors[first]),
+        setting=f"scale {'columns of ' if by_column else ''}{named[first]}",
     )
 
 
+def _of_columns(divisor: Any) -> str:
+    """Which columns are divided, if not all."""
+    places = np.flatnonzero(divisor != 1).tolist() if np.ndim(divisor) else []
+    more = "and others " if len(places) > 3 else ""
+    return f" at most ({', '.join(map(str, places[:3]))} {more}of its columns only)" if places else ""
+
+
 def _divisor(part: Any, labels: bool) -> Any:
-    """The largest finite magnitude of a floating array, of its dtype, where that is EXTREME; else None."""
+    """The largest finite magnitude of a floating array, of its dtype, where that is EXTREME; else None.
+
+    Where only some columns are far larger than the others, those of all columns, 1 for the others.
+    """
     array = (
         np.asarray(part) if isinstance(part, np.ndarray) or (tf.is_tensor(part) and part.dtype.is_floating) else None
     )
@@ -281,4 +294,9 @@ def _divisor(part: Any, labels: bool) -> Any:
     largest = np.abs(finite).max(initial=0)
     if largest <= EXTREME or (labels and np.array_equal(finite, np.round(finite))):
         return None
+    if array.ndim > 1:
+        reach = np.where(np.isfinite(array), np.abs(array), 0).reshape(-1, array.shape[-1]).max(axis=0)
+        _, far = far_columns(reach.astype(np.float64))
+        if far.any():
+            return np.where(far, reach, 1).astype(array.dtype)
     return largest.astype(array.dtype)
