@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from tb_nanwatch.diagnose import PostMortem, words
+from tb_nanwatch.diagnose import PostMortem, slot, words
+from tb_nanwatch.diagnose.operation import replay_of
 from tb_nanwatch.format.records import SCALAR_KINDS, TensorInfo
 from tb_nanwatch.plugin.query import KINDS
 from tb_nanwatch.store.columns import BinnedSeries, Cell, Tile
@@ -55,7 +56,10 @@ def report(found: PostMortem) -> dict[str, Any]:
     entry = found.entry
     return {
         **entry,
-        "incidents": [{**incident, "remedies": _titled(incident["remedies"])} for incident in entry["incidents"]],
+        "incidents": [
+            {**told, "remedies": _titled(told["remedies"]), "lost": slot.sentence(incident, replay_of(incident))}
+            for told, incident in zip(entry["incidents"], found.run.incidents, strict=True)
+        ],
         "findings": [
             {**finding, "remedies": _titled(offered)}
             for finding, offered in zip(entry["findings"], found.advice, strict=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import runs
+from operations import post_mortem
 from served import Server
 
 from tb_nanwatch.diagnose.strict import dumps
@@ -101,6 +102,17 @@ def test_remedies_have_titles_and_those_of_findings_are_whole(tmp_path: Path) ->
         "initializer": "choose another initializer",
     }
     assert all(remedy["why"] for remedy in finding["remedies"])
+    server.plugin.board.stop()
+
+
+def test_a_slot_that_was_lost_before_the_weights_is_told(tmp_path: Path) -> None:
+    slot = {"name": "Adam's second moment of dense/kernel", "step": 8, "oldest": 0, "nan": False}
+    post_mortem(tmp_path / "slot", "Square", phase="update", replay={"slot": slot})
+    post_mortem(tmp_path / "other", "Log")
+    server = Server(tmp_path)
+    said = {run: answer(server, "/report", run=run)["incidents"][0]["lost"] for run in ("slot", "other")}
+    assert said["slot"].startswith("Adam's second moment of dense/kernel overflowed at step 8; the weights followed")
+    assert said["other"] == ""
     server.plugin.board.stop()
 
 

@@ -155,6 +155,8 @@ export interface Incident {
   readonly remedies?: readonly Remedy[];
   readonly replay?: Replay | null;
   readonly capsule?: string | null;
+  /** A sentence on the slot of an optimizer that was lost before the weights; empty where none was. */
+  readonly lost?: string;
 }
 
 export interface Finding {

@@ -35,6 +35,7 @@ export function Lead({ incident, headline }: { readonly incident: Incident; read
           <code class="written">{code}</code>
         </p>
       )}
+      {incident.lost && <p class="evidence">{incident.lost}</p>}
       {guessed && (
         <p>
           <b class="sentence">{words(cause.name)}</b> <span class="quiet">{sure(cause)}</span>
