@@ -88,12 +88,17 @@ def as_replica(number: int) -> Iterator[None]:
         yield
         return
     strategies, extended = tf.distribute.Strategy, tf.distribute.StrategyExtended
+    calling = tf.compat.v1.distribute.StrategyExtended
     originals = strategies.run, strategies.reduce
     originals_of_extended = extended.reduce_to, extended.batch_reduce_to
+    original_call = calling.call_for_each_replica
 
     def run(strategy: Any, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:  # noqa: ARG001
+        return call(strategy.extended, fn, args, kwargs)
+
+    def call(self: Any, fn: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = part((args, kwargs or {}), number)
-        with tf.device(strategy.extended.worker_devices[number]), _Alone(strategy, number):
+        with tf.device(self.worker_devices[number]), _Alone(self._container_strategy(), number):
             return fn(*args, **kwargs)
 
     def reduce(strategy: Any, reduce_op: Any, value: Any, axis: Any) -> Any:
@@ -109,11 +114,13 @@ def as_replica(number: int) -> Iterator[None]:
 
     strategies.run, strategies.reduce = run, reduce
     extended.reduce_to, extended.batch_reduce_to = reduce_to, batch_reduce_to
+    calling.call_for_each_replica = call
     try:
         yield
     finally:
         strategies.run, strategies.reduce = originals
         extended.reduce_to, extended.batch_reduce_to = originals_of_extended
+        calling.call_for_each_replica = original_call
 
 
 def is_split(value: Any) -> bool:

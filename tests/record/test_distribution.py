@@ -57,6 +57,7 @@ def test_the_replica_is_named(trained: Any, style: str) -> None:
     run = run_of(trained[0] / style / "poisoned")
     (incident,) = run.incidents
     assert (incident.first_step, incident.origin.phase, incident.origin.replica) == (BAD_STEP, "loss", 1)
+    assert (incident.origin.op_type, incident.origin.precision) == ("RealDiv", "op")
     assert not incident.recovered
     assert run.steps == STEPS
     assert {a.attempt for a in run.attempts} == {0}
@@ -85,6 +86,7 @@ def test_an_update_is_skipped_in_all_replicas(trained: Any) -> None:
     (incident,) = run_of(trained[0] / "loop_skip" / "poisoned").incidents
     assert incident.recovered
     assert incident.last_step == BAD_STEP
+    assert incident.origin.op_type == "RealDiv"
     assert np.isfinite(trained[1]["loop_skip/poisoned"]["numbers"][-1]).all()
     assert trained[1]["loop_skip/finite"]["plain"] == trained[1]["loop_skip/finite"]["watched"]
 
