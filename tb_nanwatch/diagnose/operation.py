@@ -160,8 +160,8 @@ def told(operand: OperandStats) -> str:
     for dim in operand.shape:
         size *= dim
     name = words.printable(operand.name) or "its input"
-    reach = f" from {words.magnitude(operand.min)} to {words.magnitude(operand.max)}"
-    return f"{name} ({words.printable(operand.dtype)}, {words.count(size, 'element')}{reach if size else ''})"
+    reach = f" from {words.magnitude(operand.min)} to {words.magnitude(operand.max)}" if operand.has_range else ""
+    return f"{name} ({words.printable(operand.dtype)}, {words.count(size, 'element')}{reach})"
 
 
 def exponent_limit(dtype: str) -> float:

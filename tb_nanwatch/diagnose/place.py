@@ -106,9 +106,10 @@ def operand_text(operand: OperandStats) -> str:
         size *= dim
     odd = [words.count(n, noun) for n, noun in ((operand.zero, "zero"), (operand.negative, "negative value")) if n]
     odd += [f"{n:,} {noun}" for n, noun in ((operand.nan, "NaN"), (operand.inf, "infinite")) if n]
+    reach = f" from {words.magnitude(operand.min)} to {words.magnitude(operand.max)}" if operand.has_range else ""
     parts = [
         words.printable(operand.dtype),
-        f"{words.count(size, 'element')} from {words.magnitude(operand.min)} to {words.magnitude(operand.max)}",
+        f"{words.count(size, 'element')}{reach}",
         *odd,
     ]
     return f"{words.printable(operand.name) or 'an input'} ({', '.join(parts)})"

@@ -1,6 +1,6 @@
 """The user's own line with a guard in it, so that a remedy can be pasted where the fault is.
 
-Only what parses as one statement is rewritten; everything else gets None, and the remedy shows a general line.
+Only what parses as simple statements is rewritten; everything else gets None, and the remedy shows a general line.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def where_inside(code: str, op_type: str, valid: str, harmless: str, divides: bo
     valid: a condition on "{x}"; harmless: "ones" or "zeros", or the source of an argument like "{x}".
     """
     tree = _parsed(code)
-    if tree is None:
+    if tree is None or len(tree.body) > 1:  # what is inside a call may be made by the statement before
         return None
     taken = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     made: list[str] = []
@@ -123,8 +123,10 @@ def where_inside(code: str, op_type: str, valid: str, harmless: str, divides: bo
 def kept(code: str, otherwise: str) -> str:
     """How the statement `code` begins, for a general line in its place: "neg = ", "return "; else "`otherwise` = ".
 
-    It need not parse: it may be the first line of several.
+    It need not parse: it may be the first line of several. Of several statements nobody knows which is meant.
     """
+    if ";" in code:
+        return f"{otherwise} = "
     found = re.match(r"(return\b|[A-Za-z_][\w.]{0,80}\s*=(?!=))", code.strip(), re.ASCII)
     return f"{found[0].rstrip('= ')}{' ' if found[0] == 'return' else ' = '}" if found else f"{otherwise} = "
 
@@ -139,12 +141,8 @@ def _parsed(code: str) -> ast.Module | None:
         tree = ast.parse(code.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return (
-        tree
-        if len(tree.body) == 1
-        and isinstance(tree.body[0], ast.Return | ast.Assign | ast.AugAssign | ast.Expr | ast.AnnAssign)
-        else None
-    )
+    simple = all(isinstance(s, ast.Return | ast.Assign | ast.AugAssign | ast.Expr | ast.AnnAssign) for s in tree.body)
+    return tree if tree.body and simple else None
 
 
 def _edited(code: str, editor: _Editor) -> str | None:

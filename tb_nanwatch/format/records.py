@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -168,6 +169,11 @@ class OperandStats:
     inf: int = 0
     zero: int = 0
     negative: int = 0
+
+    @property
+    def has_range(self) -> bool:
+        """Whether any element is finite, so that there are a min and a max."""
+        return self.nan + self.inf < math.prod(self.shape)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ def clipped(space: str, x: str) -> str:
         ("return keras.ops.log(p + 1)", "Log", "return keras.ops.log(keras.ops.maximum(p + 1, 1e-10))"),
         ("a = K.sqrt(v)", "Sqrt", "a = K.sqrt(K.maximum(v, 1e-10))"),
         ("a = log(v)", "Log", "a = log(tf.maximum(v, 1e-10))"),
+        ("z = m(a); e = tf.exp(z)", "Exp", "z = m(a)\ne = tf.exp(tf.maximum(z, 1e-10))"),
         ("a = tf.exp(v)", "Log", None),
         ("a = tf.math.log(", "Log", None),
         ("if tf.math.log(x) > 0:", "Log", None),
@@ -95,6 +96,10 @@ def test_a_line_with_two_logs_is_guarded_in_both() -> None:
     ]
 
 
+def test_an_argument_may_be_made_by_the_statement_before() -> None:
+    assert where_inside("z = m(a); e = tf.math.log(z)", "Log", "{x} > 0", "ones") is None
+
+
 def test_a_division_inside_a_where() -> None:
     lines = where_inside("r = tf.where(n > 0, s / n, 0.0)", "RealDiv", "tf.not_equal({x}, 0)", "ones", divides=True)
     assert lines == "safe = tf.where(tf.not_equal(n, 0), n, tf.ones_like(n))\nr = tf.where(n > 0, s / safe, 0.0)"
@@ -107,6 +112,7 @@ def test_a_division_inside_a_where() -> None:
         ("self.neg=tf.math.log(", "self.neg = "),
         ("return tf.math.log(", "return "),
         ("returned = 1", "returned = "),
+        ("w = 1; h = x / n", "result = "),
         ("if a == tf.math.log(x):", "result = "),
         ("a == tf.math.log(x)", "result = "),
         ("tf.math.log(x),", "result = "),

@@ -305,12 +305,24 @@ def test_a_schedule_is_replaced_as_its_optimizer_allows(tmp_path: Path) -> None:
     assert float(model.optimizer.learning_rate) == pytest.approx(0.1 * 0.9**30 / 10, rel=0.01)
 
 
-def test_a_loss_scale_has_the_optimizer_that_clips_inside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_loss_scale_has_the_optimizer_that_clips_inside(scaled: bool, tmp_path: Path) -> None:
     infos = runs.network([*runs.TABLE, ("scalar", "loss_scale", "", "", ())])
-    runs.write(tmp_path, infos=infos)
+    scale = 32768.0 if scaled else np.nan  # without one, the series is there and has no value
+    runs.write(tmp_path, lambda info, step: scale if info.kind == "scalar" else runs.calm(info, step), infos=infos)
     patient = remedies.of_finding(examined(tmp_path).run, "exploding_gradient", "", 30)
     snippet = remedies.entry("clip_gradients", patient, {})["snippet"]
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile(keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    clips = keras.optimizers.SGD(0.1)
+    model.compile(keras.mixed_precision.LossScaleOptimizer(clips) if scaled else clips, "mse")
     execute(snippet, {"model": model})
-    assert model.optimizer.inner_optimizer.global_clipnorm == 0.7
+    assert clips.global_clipnorm == 0.7
+
+
+def test_what_is_all_zero_is_looked_for_where_the_denominator_comes_from(tmp_path: Path) -> None:
+    parts, _ = FORMS["a dict of features"]
+    runs.write(tmp_path, events=[FirstBatches(2, 3, parts)])
+    patient = remedies.of_finding(examined(tmp_path).run, "division_by_zero", "", 3)
+    snippet = remedies.entry("clean_input", replace(patient, feeds=("x/age", "x/table"), replica=1), {})["snippet"]
+    assert 'x["age"] != 0' in snippet
+    assert snippet.endswith(".batch(batch_size)")  # what a replica was given says nothing of the whole

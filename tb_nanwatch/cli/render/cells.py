@@ -109,8 +109,8 @@ def operands(found: PostMortem) -> Table:
             words.printable(o.name),
             words.printable(o.dtype),
             " x ".join(str(dim) for dim in o.shape) or "scalar",
-            words.magnitude(o.min),
-            words.magnitude(o.max),
+            words.magnitude(o.min) if o.has_range else "-",
+            words.magnitude(o.max) if o.has_range else "-",
             *(f"{count:,}" for count in (o.nan, o.inf, o.zero, o.negative)),
         )
         for o in inputs[:MOST_ROWS]

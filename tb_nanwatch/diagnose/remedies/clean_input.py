@@ -124,8 +124,9 @@ def _odd(patient: Patient) -> Advice:
     which = words.samples(patient.samples)
     held = f" At step {patient.step:,} it is {which}." if which and not patient.whole_batch else ""
     operand = patient.op.operand(0)
+    divides = patient.cause in ("masked_or_empty_reduction", "division_by_zero")
     given = next((batch for batch in patient.batch if operand is not None and batch.name == operand.name), None)
-    if given is not None:
+    if given is not None and not divides:
         why = f"The values that the function is not defined for come with the data: correct or drop them.{held}"
         part = dataset.part(patient, given.name, given.label)
         return Advice(why, dataset.kept(patient, part, lambda x: f"{x} > 0"))
@@ -136,12 +137,12 @@ def _odd(patient: Patient) -> Advice:
         why = f"{words.printable(jumped.name)} of this batch is far larger than any before.{held}"
         return _bounded(patient, why, jumped)
     zeros = next((batch for batch in patient.batch if batch.new_zeros and not batch.label), None)
-    if zeros is not None or patient.cause in ("masked_or_empty_reduction", "division_by_zero"):
+    if zeros is not None or divides:
         what = "masked throughout" if patient.op.name in SOFTMAXES else "empty or all zero"
         why = (
             f"What is {what} carries nothing to learn from; without it the division by zero does not come about.{held}"
         )
-        part = dataset.part(patient, zeros.name if zeros is not None else "")
+        part = dataset.part(patient, zeros.name if zeros is not None else next(iter(patient.feeds), ""))
         return Advice(why, dataset.kept(patient, part, lambda x: f"{x} != 0", some=True))
     why = f"Something in this batch leads there, and its size does not say what: look at it.{held}"
     return Advice(why, dataset.shown(patient, patient.samples[0] if patient.samples else 0))

@@ -59,12 +59,14 @@ def _bounded(patient: Patient, kind: str, function: Function) -> Advice:
     if own is None:
         x = described(op.operand(function.argument))
         own = kept(op.code, "result") + function.call.format(x=guard("tf", x), y=exponent(op))
-    return Advice(_why(kind, function), _at(patient, own))
+    return Advice(_why(kind, function, op.backward), _at(patient, own))
 
 
-def _why(kind: str, function: Function) -> str:
+def _why(kind: str, function: Function, backward: bool) -> str:
     if kind in EXPONENTIALS:
         return "An exponential overflows; bounded, it stays finite and so does its gradient."
+    if kind in ROOTS and backward:
+        return "The slope of a root at 0 is infinite: keep the argument above 0."
     if kind in ROOTS:
         return "Negative values have no root: keep the argument above 0."
     if INSIDE in function.bounded:

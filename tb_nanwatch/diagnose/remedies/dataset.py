@@ -143,7 +143,9 @@ def _chosen(patient: Patient) -> str:
     return f"{', '.join(names)} = {', '.join(f'{n}[good]' for n in names)}"
 
 
-def _size(patient: Patient) -> int:
-    """Samples of a batch, as recorded."""
+def _size(patient: Patient) -> int | str:
+    """Samples of a batch, as recorded; a replica's part does not say how many the whole has."""
+    if patient.replica >= 0:
+        return "batch_size"
     shapes = [p.shape for p in columns.parts_of(patient.run)] + [info.shape for info in patient.run.kind("input")]
     return next((shape[0] for shape in shapes if shape and shape[0] > 0), USUAL_BATCH)

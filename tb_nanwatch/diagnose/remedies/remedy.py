@@ -49,6 +49,8 @@ class Patient:
     step: int = 0
     phase: str = ""
     features: tuple[int, ...] = ()  # places in a sample that are bad, where a sample is a row
+    feeds: tuple[str, ...] = ()  # parts of the batch that what failed was made of, nearest first
+    replica: int = -1  # whose part of the batch it was
     trial: Mapping[str, Any] = field(default_factory=dict)  # of the remedy, as the report holds it
 
     @property
@@ -106,12 +108,19 @@ def of_case(case: Case, cause: str) -> Patient:
         bad_input=origin.tensor if origin.phase == "input" else "",
         step=case.incident.first_step,
         phase=origin.phase,
+        feeds=_feeds(case),
+        replica=origin.replica,
         features=tuple(
             place[0]
             for place in case.replay.get("features", ())
             if isinstance(place, list) and len(place) == 1 and isinstance(place[0], int)
         ),
     )
+
+
+def _feeds(case: Case) -> tuple[str, ...]:
+    fed = case.replay.get("fed_by", {}).get("inputs", ())
+    return tuple(str(name) for name in fed) if isinstance(fed, list) else ()
 
 
 def of_finding(run: Run, rule: str, tensor: str, step: int) -> Patient:
@@ -149,7 +158,7 @@ def exponent(op: Operation) -> str:
 
 def optimizer(patient: Patient) -> str:
     """The optimizer that bounds gradients, as the program reaches it: one that scales the loss has it inside."""
-    scaled = patient.run.by_tag("scalar/loss_scale") is not None
+    scaled = bool(np.isfinite(patient.run.series("scalar/loss_scale", "value").values).any())
     return f"{'model.' if patient.style == FIT else ''}optimizer{'.inner_optimizer' if scaled else ''}"
 
 
