@@ -32,7 +32,12 @@ class Batch:
     @property
     def label(self) -> bool:
         """Whether it goes by the name of a target."""
-        return self.name.partition("/")[0] in ("y", "labels", "label", "targets", "target", "y_true")
+        return is_label(self.name)
+
+
+def is_label(name: str) -> bool:
+    """Whether a part of a batch goes by the name of a target."""
+    return name.partition("/")[0] in ("y", "labels", "label", "targets", "target", "y_true")
 
 
 def batches(run: Run, incident: Incident) -> tuple[Batch, ...]:

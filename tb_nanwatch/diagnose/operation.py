@@ -156,12 +156,14 @@ def _checked(read: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def told(operand: OperandStats) -> str:
     """An operand in words: "error (float32, 32 elements from 0 to 1.96)"."""
-    size = 1
-    for dim in operand.shape:
-        size *= dim
     name = words.printable(operand.name) or "its input"
+    return f"{name} ({words.printable(operand.dtype)}, {extent(operand)})"
+
+
+def extent(operand: OperandStats) -> str:
+    """Its size and range: "32 elements from 0 to 1.96"; without the range where nothing is finite."""
     reach = f" from {words.magnitude(operand.min)} to {words.magnitude(operand.max)}" if operand.has_range else ""
-    return f"{name} ({words.printable(operand.dtype)}, {words.count(size, 'element')}{reach})"
+    return f"{words.count(math.prod(operand.shape), 'element')}{reach}"
 
 
 def exponent_limit(dtype: str) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tb_nanwatch.diagnose import words
-from tb_nanwatch.diagnose.operation import Operation, code_of, is_library
+from tb_nanwatch.diagnose.operation import Operation, code_of, extent, is_library
 from tb_nanwatch.format.records import Counts, OperandStats, Origin
 
 OPERANDS_TOLD: Final = 3
@@ -101,17 +101,9 @@ def operands(inputs: tuple[OperandStats, ...]) -> str:
 
 def operand_text(operand: OperandStats) -> str:
     """One operand with its type, size, range and odd values."""
-    size = 1
-    for dim in operand.shape:
-        size *= dim
     odd = [words.count(n, noun) for n, noun in ((operand.zero, "zero"), (operand.negative, "negative value")) if n]
     odd += [f"{n:,} {noun}" for n, noun in ((operand.nan, "NaN"), (operand.inf, "infinite")) if n]
-    reach = f" from {words.magnitude(operand.min)} to {words.magnitude(operand.max)}" if operand.has_range else ""
-    parts = [
-        words.printable(operand.dtype),
-        f"{words.count(size, 'element')}{reach}",
-        *odd,
-    ]
+    parts = [words.printable(operand.dtype), extent(operand), *odd]
     return f"{words.printable(operand.name) or 'an input'} ({', '.join(parts)})"
 
 

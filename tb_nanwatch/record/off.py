@@ -44,8 +44,21 @@ def asked() -> tuple[str, ...]:
     return tuple(dict.fromkeys(_asked))
 
 
-class Plain:
-    """A step as it was, with what a WatchedStep has."""
+class Inert:
+    """What a WatchedStep has to end a recording, where there is none."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        pass
+
+
+class Plain(Inert):
+    """A step as it was."""
 
     def __init__(self, step: Callable[..., Any]) -> None:
         functools.update_wrapper(self, step, updated=())
@@ -53,12 +66,3 @@ class Plain:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._step(*args, **kwargs)
-
-    def close(self) -> None:
-        """There is nothing to end."""
-
-    def __enter__(self) -> Plain:
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        pass

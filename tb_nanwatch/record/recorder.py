@@ -137,9 +137,10 @@ class Recorder(Recording):
     def before_call(self, data: Any, names: list[str] | None, arguments: Sequence[Any] = ()) -> None:
         """Keep what a replay of the coming call needs; `arguments` are those of the step, `data` without them."""
         step = self.first_step + self._calls
-        with self._lock, self.guard.contained("looking at a batch"), paused():
-            batch = _batch(arguments or (data,))
-            self._look_at(step, lambda: leaves(batch, names), isinstance(batch, dict))
+        if not self._first_batches.done:
+            with self._lock, self.guard.contained("looking at a batch"), paused():
+                batch = _batch(arguments or (data,))
+                self._look_at(step, leaves(batch, names), isinstance(batch, dict))
         if self.rewind is not None and self.running and os.getpid() == self._pid:
             with self._lock, self.guard.contained("keeping a batch"), paused():
                 self.rewind.before(step, data, names)

@@ -10,7 +10,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -191,10 +191,10 @@ class Recording:
         self.note(kind, text)
         print(f"tb_nanwatch: {text}", flush=True)  # noqa: T201  # users without logging shall see it
 
-    def _look_at(self, step: int, leaves: Callable[[], Iterable[tuple[str, Any]]], mapping: bool = False) -> None:
-        """Take in what the batch of a step is made of, (name, value) of its parts, while that is news."""
-        if not self._first_batches.done and not self.idle:
-            found = self._first_batches.look(step, leaves(), mapping)
+    def _look_at(self, step: int, leaves: Iterable[tuple[str, Any]], mapping: bool = False) -> None:
+        """Take in what one of the first batches is made of, (name, value) of its parts."""
+        if not self.idle:
+            found = self._first_batches.look(step, leaves, mapping)
             if found is not None:
                 self._writer.event(found)
 

@@ -169,7 +169,7 @@ class WatchedStep:
         return [*self._names[: len(args)], *kwargs]
 
 
-class Unwatched(Function):
+class Unwatched(off.Inert, Function):
     """A tf.function as it was, where watching is not supported; with what a WatchedStep has."""
 
     @classmethod
@@ -177,15 +177,6 @@ class Unwatched(Function):
         copy = function._clone(None)
         copy.__class__ = cls
         return copy
-
-    def close(self) -> None:
-        """There is nothing to end."""
-
-    def __enter__(self) -> Unwatched:
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        pass
 
 
 def _several(value: Any) -> list[tuple[str, Any]]:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from tb_nanwatch.diagnose import columns, words
+from tb_nanwatch.diagnose.batch import is_label
 from tb_nanwatch.diagnose.remedies.remedy import GRAPH, Patient
 
 PIPELINES: Final = ("Iterator", "Dequeue", "Batch")  # in names of what comes into a graph without feed_dict
-LABELS: Final = ("y", "labels", "label", "targets", "target", "y_true")
 GUESSED: Final = ("x", "y")
 USUAL_BATCH: Final = 32
 
@@ -30,7 +30,7 @@ def part(patient: Patient, name: str = "", label: bool = False) -> str:
         return name
     short = name.partition("/")[0]
     known = [n for n in names if n.partition("/")[0] == short]
-    return next(iter(known), next((n for n in names if (n.partition("/")[0] in LABELS) == label), names[0]))
+    return next(iter(known), next((n for n in names if is_label(n) == label), names[0]))
 
 
 def variable(patient: Patient, name: str) -> str:
@@ -64,16 +64,14 @@ def kept(patient: Patient, name: str, condition: Callable[[str], str], some: boo
         good = condition(x).replace("tf.math.is_finite", "np.isfinite")
         rows = f"({good}).reshape(len({x}), -1).{'any' if some else 'all'}(axis=1)"
         return f"good = {rows}\n{_chosen(patient)}  # before feed_dict"
-    keep = f"tf.{'reduce_any' if some else 'reduce_all'}({condition(variable(patient, name))})"
-    return f"dataset = dataset.unbatch().filter(lambda {_arguments(patient)}: {keep}).batch({_size(patient)})"
+    return _filtered(patient, f"tf.{'reduce_any' if some else 'reduce_all'}({condition(variable(patient, name))})")
 
 
 def valid(patient: Patient, name: str, condition: Callable[[str], str]) -> str:
     """Lines that keep the samples whose label, a number each, fulfils a condition."""
     if fed(patient):
         return f"good = {condition(_argument(_short(name)))}\n{_chosen(patient)}  # before feed_dict"
-    keep = condition(variable(patient, name))
-    return f"dataset = dataset.unbatch().filter(lambda {_arguments(patient)}: {keep}).batch({_size(patient)})"
+    return _filtered(patient, condition(variable(patient, name)))
 
 
 def shown(patient: Patient, sample: int) -> str:
@@ -96,7 +94,7 @@ def _names(patient: Patient) -> list[str]:
     if known:
         return known
     recorded = [info.name for info in patient.run.kind("input") if not any(w in info.name for w in PIPELINES)]
-    labels = [n for n in recorded if n.partition("/")[0] in LABELS]
+    labels = [n for n in recorded if is_label(n)]
     return recorded if labels and len(labels) < len(recorded) else [*(recorded or GUESSED[:1]), GUESSED[1]]
 
 
@@ -136,6 +134,10 @@ def _with(root: str, path: str, new: str) -> str:
         return f"({before}{_with(f'{root}[{at}]', rest, new)}, *{root}[{at + 1}:])"
     key = f'"{words.quoted(step)}"'
     return f"{{**{root}, {key}: {_with(f'{root}[{key}]', rest, new)}}}"
+
+
+def _filtered(patient: Patient, keep: str) -> str:
+    return f"dataset = dataset.unbatch().filter(lambda {_arguments(patient)}: {keep}).batch({_size(patient)})"
 
 
 def _chosen(patient: Patient) -> str:

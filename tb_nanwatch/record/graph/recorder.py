@@ -77,7 +77,8 @@ class GraphRecorder(Recording):
     def before(self, reads: Reads, fetches: Any, feeds: Feeds) -> int:
         """Take note of a step that is about to run; the mode in which it shall be read."""
         with self._lock, self.guard.contained("keeping what was fed"):
-            self._look_at(self.first_step + self._probe.calls, lambda: _fed(feeds))
+            if not self._first_batches.done:
+                self._look_at(self.first_step + self._probe.calls, _fed(feeds))
             if self.memory is not None:
                 values = {name: value for name, (_, value) in feeds.items()}
                 self.memory.before(Fed(self.first_step + self._probe.calls, fetches, values), reads.state)
@@ -114,17 +115,22 @@ class GraphRecorder(Recording):
             self._read.reads = None
 
     def _steps_to_replay(self, incident: Incident) -> int:
-        off = self.memory is None or self.memory.off or self._replayed >= MOST_REPLAYED
-        return 0 if off or self.memory is None else len(self.memory.until(incident.first_step))
+        memory = self._memory_to_replay()
+        return 0 if memory is None else len(memory.until(incident.first_step))
+
+    def _memory_to_replay(self) -> Memory | None:
+        """The steps that may be run again; None where that is off, or was done often enough."""
+        return None if self.memory is None or self.memory.off or self._replayed >= MOST_REPLAYED else self.memory
 
     def _investigate(self, incident: Incident) -> Incident | None:
         """Replay the incident in a session of its own; what it finds replaces the incident's origin."""
-        if self.memory is None or self.memory.off or self._replayed >= MOST_REPLAYED:
+        memory = self._memory_to_replay()
+        if memory is None:
             return None
         self._replayed += 1
         outcome = replay.investigate(
             self._graph.graph,
-            self.memory,
+            memory,
             incident.first_step,
             incident.origin,
             [loss.source for loss in self._graph.gauges.losses],

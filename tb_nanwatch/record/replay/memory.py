@@ -105,6 +105,11 @@ class Memory:
         """Whether so many bytes of batches are too much beside the state."""
         return self._state_bytes + data > self.budget
 
+    def until(self, step: int) -> list[Call]:
+        """The calls from the shadow up to `step`, empty if it is not among them."""
+        calls = [call for call in self.calls if call.step <= step]
+        return calls if self.shadow is not None and calls and calls[-1].step == step else []
+
     def forget(self) -> None:
         """Nothing can be replayed until the next call."""
         self.shadow, self.calls, self._data_bytes = None, [], 0

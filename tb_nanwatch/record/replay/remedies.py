@@ -60,8 +60,7 @@ def lower_learning_rate(variable: Any, factor: float, otherwise: Remedy | None =
 
     @contextmanager
     def applied() -> Iterator[None]:
-        for one in everywhere(variable):
-            one.assign(one * factor)  # the state that is put back afterwards holds it
+        _assign(variable, variable * factor)  # the state that is put back afterwards holds it
         yield
 
     return Remedy("lower_learning_rate", note, applied, value=factor, otherwise=otherwise)
@@ -123,9 +122,7 @@ def _drawn(chosen: list[tuple[Any, Kernel]]) -> Callable[[], Any]:
     def applied() -> Iterator[None]:
         generator = np.random.default_rng(draws.SEED)  # none of the run's
         for variable, kernel in chosen:
-            value = tf.cast(draws.drawn(kernel, tuple(variable.shape), generator)[0], variable.dtype)
-            for one in everywhere(variable):
-                one.assign(value)
+            _assign(variable, draws.drawn(kernel, tuple(variable.shape), generator)[0])
         yield
 
     return applied
@@ -136,12 +133,16 @@ def _drawn_small(chosen: list[Any]) -> Callable[[], Any]:
     def applied() -> Iterator[None]:
         generator = np.random.default_rng(draws.SEED)
         for variable in chosen:
-            value = tf.cast(draws.truncated(tuple(variable.shape), 0.02, generator), variable.dtype)
-            for one in everywhere(variable):
-                one.assign(value)
+            _assign(variable, draws.truncated(tuple(variable.shape), 0.02, generator))
         yield
 
     return applied
+
+
+def _assign(variable: Any, value: Any) -> None:
+    """In every replica."""
+    for one in everywhere(variable):
+        one.assign(tf.cast(value, one.dtype))
 
 
 def float32(weights: list[Any]) -> Remedy:

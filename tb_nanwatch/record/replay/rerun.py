@@ -72,8 +72,8 @@ def investigate(
     `collector` makes a Collector for a step that runs eagerly; `looking` looks at every step that runs again as it
     ran. All state is put back, also after an error.
     """
-    calls = [call for call in memory.calls if call.step <= step]
-    if memory.shadow is None or not calls or calls[-1].step != step:
+    calls = memory.until(step)
+    if memory.shadow is None or not calls:
         return Outcome(None, {"replay": "not possible", "why": "the state before this step was not kept"})
     shadow = memory.shadow
     if calls[0].step == 0:  # optimizers make what they need in the first step

@@ -148,8 +148,7 @@ class Rewind:
             return 0
         if self.staged is not None:
             return max(0, step - self._first + 1) if self.staged.found else 0
-        steps = [call.step for call in self._memory.calls if call.step <= step]
-        return len(steps) if steps and steps[-1] == step else 0
+        return len(self._memory.until(step))
 
     def investigate(
         self, incident: Incident, collector: Callable[[], Collector], subject: Subject, looking: Retrospect
