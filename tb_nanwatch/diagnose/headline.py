@@ -35,16 +35,17 @@ CAUSE_WORDS: Final = {
 def headline(case: Case, causes: Sequence[Cause] = ()) -> str:
     """One line: when, in what first, and the likeliest of `causes` where that is sure."""
     incident, origin = case.incident, case.incident.origin
+    step = f"{incident.first_step:,}"
     if case.op.known and origin.phase in OPERATED:
-        return f"{_event(case)}: {_operated(case)}{_because(case, causes)}"
+        told = f"{_operated(case)}{_because(case, causes)}"
+        return f"{_event(case)}: {told}" if origin.phase != "metric" else f"{_beside(step)}: {told}"
     what = subject(origin)
     counts = words.bad_elements(origin.output)
     where = f"{what} ({counts})" if counts else what
-    step = f"{incident.first_step:,}"
     if origin.phase == "weights":
         return f"Already bad when watching began at step {step}: {where}"
     if origin.phase == "metric":
-        return f"A metric went bad at step {step}, training did not: {where}"
+        return f"{_beside(step)}: {where}"
     if origin.phase == "input":
         return f"{_event(case)}: the batch already held bad values in {where}"
     return f"{_event(case)}: first in {where}{_because(case, causes)}"
@@ -71,6 +72,10 @@ def _event(case: Case) -> str:
     if incident.recovered and incident.last_step is not None:
         return f"Non-finite for a while at {words.span(incident.first_step, incident.last_step)}"
     return f"Blew up at step {incident.first_step:,}"
+
+
+def _beside(step: str) -> str:
+    return f"A metric went bad at step {step}, training did not"
 
 
 def _operated(case: Case) -> str:

@@ -27,7 +27,8 @@ def sentence(incident: Incident) -> str:
 def pause(incident: Incident, steps: int, seconds: float) -> str:
     """One line on what the training waits for now: `steps` that run again, and `seconds` at most of trying remedies."""
     what = f"replaying {steps:,} step{'s' if steps > 1 else ''}"
-    trying = f" and trying remedies, for up to {seconds:g} s" if seconds else ""
+    tries = seconds and incident.origin.phase != "metric"
+    trying = f" and trying remedies, for up to {seconds:g} s" if tries else ""
     return f"step {incident.first_step:,} is not finite; {what}{trying} ..."
 
 

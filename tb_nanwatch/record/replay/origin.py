@@ -15,11 +15,12 @@ from typing import Any, Final
 import numpy as np
 
 from tb_nanwatch.format.records import Counts, OperandStats
+from tb_nanwatch.record.naming import handle_of
 from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, IN_PLACE, UPDATE, Node, Observation, state_of
 
 _WRITES: Final = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 MASKABLE: Final = frozenset({"Softmax", "LogSoftmax", "Exp", "Max", "Maximum"})  # -inf is a legal input of these
-LOSS, GRADIENT, VARIABLE = "loss", "gradient", "variable"
+LOSS, GRADIENT, VARIABLE, METRIC = "loss", "gradient", "variable", "metric"
 SELECTS: Final = frozenset({"Select", "SelectV2"})  # ops of tf.where
 NEIGHBOURS: Final = 6  # of the origin on each side, for the graph that is shown
 
@@ -49,9 +50,10 @@ class Damage:
         collector = seen.collector
         self._losses = {id(t) for _, t in collector.losses} | {id(t) for t in collector.scaled_losses()}
         self._gradients = {id(s.tensor) for s in collector.seen if s.kind == "gradient"}
+        self._metrics = {id(handle_of(metric.variable)) for metric in collector.names.metrics}
 
     def reaches(self, tensors: Iterable[Any]) -> frozenset[str]:
-        """Which of loss, gradient and variable the bad ones among `tensors` damage."""
+        """Which of loss, gradient, metric and other variable the bad ones among `tensors` damage."""
         found: set[str] = set()
         queue = deque(t for t in tensors if any(state_of(t)))
         done: set[int] = set()
@@ -66,15 +68,18 @@ class Damage:
                 found.add(GRADIENT)
             made = self._seen.producers.get(id(tensor))
             if made is not None and made.op_type in IN_PLACE:
-                found.add(VARIABLE)
+                found.add(self._written(made))
             masked = _only_minus_infinity(tensor)
             for node in self._consumers.get(id(tensor), ()):
                 if masked and node.op_type in MASKABLE:
                     continue  # what it makes of a mask is its own doing
                 if node.op_type.startswith(_WRITES):
-                    found.add(VARIABLE)
+                    found.add(self._written(node))
                 queue.extend(t for t in node.outputs if _is_bad(t))
         return frozenset(found)
+
+    def _written(self, node: Node) -> str:
+        return METRIC if id(node.inputs[0]) in self._metrics else VARIABLE
 
     def is_thrown_away(self, node: Node) -> bool:
         """Whether a tf.where of the forward pass took the bad values of an op, or what they made, and chose others."""
@@ -130,12 +135,13 @@ def _judged(seen: Observation, node: Node, reached: frozenset[str], damage: Dama
     loss_seen = bool(seen.collector.losses)  # else nobody knows whether the loss was finite
     if loss_seen and LOSS not in reached and not loss_bad and GRADIENT in reached:
         return Found(node, "backward", reached, through_where=damage.is_thrown_away(node))
-    if reached == {VARIABLE}:
-        return Found(node, "metric" if _only_metrics(node) else "forward" if node.inside else "loss", reached)
+    if reached == {METRIC} or (reached == {VARIABLE} and _in_metric(node)):
+        return Found(node, "metric", reached)
     return Found(node, "forward" if node.inside else "loss", reached)
 
 
-def _only_metrics(node: Node) -> bool:
+def _in_metric(node: Node) -> bool:
+    """Whether a metric of Keras computes it: one that belongs to no watched model."""
     return any("/metrics/" in code.co_filename for code, _ in node.frames)
 
 

@@ -108,7 +108,7 @@ def investigate(
                 gone = slots.lost(shadow, before, calls, seen.slots, memory.handles, again)
                 if gone is not None:
                     outcome = _before(outcome, gone, calls, ways, collector(), under_xla, coarse, number)
-            if wanted is not None:
+            if wanted is not None and (outcome.origin or coarse).phase != "metric":  # else no training is to be mended
                 xla_only = outcome.extra["replay"] == "reproduced under XLA only"
                 deadline = time.monotonic() + wanted.seconds
                 from_the_start = calls[0].step == 0 and step < INITIAL
@@ -254,7 +254,11 @@ def _op_origin(seen: Observation, found: Found, coarse: Origin, batch: list[tupl
         layer=blamed.layer,
         layer_class=blamed.layer_class,
         tensor=_tensor_name(names, node) or (f"{blamed.layer}/{node.op_type}" if blamed.layer else node.op_type),
-        tensor_kind="gradient" if node.stage == BACKWARD else "loss" if found.phase == "loss" else "activation",
+        tensor_kind="gradient"
+        if node.stage == BACKWARD
+        else found.phase
+        if found.phase in ("loss", "metric")
+        else "activation",
         op_type=node.op_type,
         op_name=f"{blamed.layer}/{node.op_type}" if blamed.layer else node.op_type,
         source=user,
