@@ -7,10 +7,12 @@ logs between batches as it would without it.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import weakref
 from contextlib import nullcontext
+from types import FrameType
 from typing import Any
 
 import keras
@@ -19,6 +21,7 @@ import tensorflow as tf
 from tb_nanwatch.record import off
 from tb_nanwatch.record import options as options_module
 from tb_nanwatch.record.applied.trial import under_trial
+from tb_nanwatch.record.beside import Beside
 from tb_nanwatch.record.guard import Guard
 from tb_nanwatch.record.naming import Names
 from tb_nanwatch.record.optimizers import Optimizers, labelled, variables_of
@@ -53,6 +56,7 @@ class NanWatch(keras.callbacks.Callback):
         self._key: tuple[Any, ...] = ()
         self._watched: tuple[Any, Any] | None = None  # train_step and train_function under watch
         self._replaced: tuple[Any, Any, Any] | None = None  # a model, and what was in their place
+        self._beside: Beside | None = None  # of the fit that is watched
 
     # ------------------------------------------------------------ called by Keras 3, and by Keras 2
 
@@ -88,6 +92,9 @@ class NanWatch(keras.callbacks.Callback):
                 self._recorder, self._key = self._new_recorder(model), key
                 self._end = weakref.finalize(self, self._recorder.close)  # also when the process ends
             self._install(model, self._recorder)
+            fit = _fit_of(model, sys._getframe(1))
+            callbacks = None if fit is None else fit.f_locals.get("callbacks")
+            self._beside = Beside(model, callbacks, functools.partial(self._ended_beside, self._recorder))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Note what a validation inside the fit found. Its steps are none of the training."""
@@ -113,6 +120,10 @@ class NanWatch(keras.callbacks.Callback):
         self._key = ()
 
     # ------------------------------------------------------------
+
+    def _ended_beside(self, recorder: Recorder, error: BaseException) -> None:
+        recorder.failed(error)
+        self._uninstall()
 
     def _new_recorder(self, model: Any) -> Recorder:
         names = Names()
@@ -195,7 +206,7 @@ class NanWatch(keras.callbacks.Callback):
         """Every fit begins with this. Another one may begin without us, when a callback's exception ended ours."""
 
         def make_train_function(*args: Any, **kwargs: Any) -> Any:
-            if not _is_fitting(model, sys._getframe(1)):
+            if _fit_of(model, sys._getframe(1).f_back) is None:
                 self._uninstall()
             return original(*args, **kwargs)
 
@@ -203,6 +214,9 @@ class NanWatch(keras.callbacks.Callback):
 
     def _uninstall(self) -> None:
         """Leave the model as it was: its own train_step and train_function."""
+        if self._beside is not None:
+            self._beside.end()
+            self._beside = None
         if self._replaced is None:
             return
         model, step, function = self._replaced
@@ -279,14 +293,13 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
 
 
-def _is_fitting(model: Any, caller: Any) -> bool:
-    """Whether a fit of this model runs around `caller`, the frame that asks, which may itself begin one."""
-    frame = caller.f_back
+def _fit_of(model: Any, frame: FrameType | None) -> FrameType | None:
+    """The fit of this model, in one of its epochs, that runs in or around `frame`; None without one."""
     while frame is not None:
         if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model and "epoch" in frame.f_locals:
-            return True
+            return frame
         frame = frame.f_back
-    return False
+    return None
 
 
 def _key(model: Any) -> tuple[Any, ...]:

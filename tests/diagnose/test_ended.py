@@ -34,13 +34,13 @@ def test_an_error(tmp_path: Path) -> None:
     (finding,) = ended_by_error(run)
     assert (finding.rule, finding.first_step, finding.remedies) == ("ended_by_error", 40, ())
     assert finding.evidence == (
-        "the step raised ResourceExhaustedError: OOM when allocating tensor with shape[1024,1024] (train.py, line 8)",
+        "what ended it was ResourceExhaustedError: OOM when allocating tensor with shape[1024,1024] (train.py, line 8)",
         "everything recorded before it, up to step 39, was finite",
     )
     found = examine(run)
     assert found.status == "warning"
     assert found.verdict.headline == "Ended by an error at step 40: ResourceExhaustedError"
-    assert found.verdict.paragraphs[0].startswith("Ended by error, step 40: the step raised ResourceExhaustedError")
+    assert found.verdict.paragraphs[0].startswith("Ended by error, step 40: what ended it was ResourceExhaustedError")
 
 
 def test_a_refused_label(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_a_refused_label(tmp_path: Path) -> None:
     assert (finding.rule, finding.tensor, finding.remedies) == ("label_invalid", "loss", ("clean_input",))
     given = "the loss was given the label 3, and the logits know the classes 0 to 2 only"
     assert finding.evidence == (
-        f"the step raised an error (train.py, line 8), which ended the run: {given}",
-        "in the batch of that step it was samples 1 and 3",
+        f"an error (train.py, line 8) ended the run: {given}",
+        "in its batch it was samples 1 and 3",
         "labels that count from 1 look like this, and so does a last layer with one unit too few",
     )
     ((advice,),) = examine(run).advice
@@ -71,7 +71,7 @@ def test_errors_that_ended_nothing(tmp_path: Path) -> None:
 def test_an_error_of_the_first_step(tmp_path: Path) -> None:
     run = recorded(tmp_path, Note(0, "raised", "ValueError: no message"), steps=0)
     (finding,) = ended_by_error(run)
-    assert finding.evidence == ("the step raised ValueError: no message", "no step was recorded before it")
+    assert finding.evidence == ("what ended it was ValueError: no message", "no step was recorded before it")
     assert examine(run).verdict.headline == "Ended by an error at step 0: ValueError"
 
 

@@ -225,3 +225,86 @@ def test_another_hook_that_ends_the_training(tmp_path: Path) -> None:
     ((number, text),) = raised(tmp_path)
     assert (number, text) == (2, UNKNOWN)
     assert report_of(tmp_path) == ["ended_by_error"]
+
+
+# ---------------------------------------------------------------- beside the steps of a fit
+
+PLACES = ["on_train_batch_begin", "on_train_batch_end", "on_epoch_end", "on_train_end", "on_test_batch_end"]
+
+
+def raising(where: str, error: BaseException) -> Any:
+    """A callback that raises when a method of its own is called the second time, and at once at the end of a fit."""
+    calls = iter([] if where == "on_train_end" else [None])
+
+    def method(self: Any, *_: Any, **__: Any) -> None:
+        if next(calls, error) is not None:
+            raise error
+
+    return type("Raising", (keras.callbacks.Callback,), {where: method})()
+
+
+def fitted(logdir: Path, other: Any, last: bool, model: Any = None, y: Any = 0) -> Any:
+    """Two epochs of five steps, each with a validation; the watcher is the last of two callbacks, or the first."""
+    model = model or classifier()
+    watcher = nanwatch.NanWatch(logdir)
+    x, labels = np.ones((40, 4), np.float32), np.zeros(40, np.int64)
+    validation = (x[:16], labels[:16] + y)
+    callbacks = [other, watcher] if last else [watcher, other]
+    model.fit(x, labels, batch_size=8, epochs=2, verbose=0, validation_data=validation, callbacks=callbacks)
+    return model
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["watcher first", "watcher last"])
+@pytest.mark.parametrize("where", PLACES)
+def test_another_callback_that_ends_a_fit(where: str, last: bool, tmp_path: Path) -> None:
+    error, model = ValueError("enough"), classifier()
+    with pytest.raises(ValueError, match="enough") as caught:
+        fitted(tmp_path, raising(where, error), last, model)
+    assert caught.value is error
+    assert error.__cause__ is None
+    ((step, text),) = raised(tmp_path)
+    assert step == only_run(tmp_path).steps == {"on_train_batch_begin": 1, "on_train_batch_end": 2}.get(where, step)
+    assert text.startswith("ValueError: enough (test_failure.py, line ")
+    assert report_of(tmp_path) == ["ended_by_error"]
+    left = {"train_step", "make_train_function", "evaluate"} & set(model.__dict__)
+    assert left == set()
+
+
+def test_a_validation_that_ends_a_fit(tmp_path: Path) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        fitted(tmp_path, keras.callbacks.Callback(), last=False, y=7)
+    ((step, text),) = raised(tmp_path)
+    assert step == 5
+    assert text.startswith(f"InvalidArgumentError: {LABELS}")
+    assert report_of(tmp_path) == ["label_invalid"]
+
+
+def test_an_evaluation_that_a_callback_survives(tmp_path: Path) -> None:
+    class Evaluating(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                self.model.evaluate(np.ones((2, 4), np.float32), np.array([0, 7]), verbose=0)
+
+    fitted(tmp_path, Evaluating(), last=False)
+    assert (only_run(tmp_path).steps, raised(tmp_path), report_of(tmp_path)) == (10, [], [])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)], ids=["interrupt", "exit"])
+def test_a_callback_that_ends_a_fit_without_an_error(error: BaseException, tmp_path: Path) -> None:
+    with pytest.raises(type(error)):
+        fitted(tmp_path, raising("on_train_batch_end", error), last=True)
+    assert raised(tmp_path) == []
+
+
+def test_a_fit_after_one_that_a_callback_ended(tmp_path: Path) -> None:
+    model = classifier()
+    callbacks = keras.callbacks.CallbackList(
+        [raising("on_epoch_end", ValueError("enough")), nanwatch.NanWatch(tmp_path)], model=model
+    )
+    x, y = np.ones((40, 4), np.float32), np.zeros(40, np.int64)
+    with pytest.raises(ValueError, match="enough"):
+        model.fit(x, y, batch_size=8, epochs=2, verbose=0, callbacks=callbacks)
+    assert not {"on_epoch_end", "on_train_batch_end"} & set(vars(callbacks))
+    fitted(tmp_path, keras.callbacks.Callback(), last=False, model=model)
+    assert only_run(tmp_path).steps == 20
+    assert report_of(tmp_path) == []

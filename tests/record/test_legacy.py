@@ -37,7 +37,7 @@ def fit(model: Any, *callbacks: Any, bad: int | None = None, **more: Any) -> Any
 
 
 def is_untouched(model: Any) -> bool:
-    return not {"train_step", "make_train_function"} & set(model.__dict__)
+    return not {"train_step", "make_train_function", "evaluate"} & set(model.__dict__)
 
 
 @pytest.mark.parametrize("inputs", [True, False], ids=["built", "unbuilt"])
@@ -117,3 +117,17 @@ def test_a_custom_loop(style: str, tmp_path: Path) -> None:
     assert list(run.series("loss/loss", "value").iterations) == list(range(1, 9))
     assert values(run, "weight/a/kernel")[7] == pytest.approx(norm(model.get_layer("a").kernel), rel=0.006)
     assert set(values(run, "scalar/learning_rate", "value").values()) == {np.float32(0.01)}
+
+
+def test_another_callback_that_ends_a_fit(tmp_path: Path) -> None:
+    class Raising(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 3:
+                raise ValueError("enough")
+
+    model = mlp()
+    with pytest.raises(ValueError, match="enough"):
+        fit(model, nanwatch.NanWatch(tmp_path), Raising())
+    (note,) = [note for note in only_run(tmp_path).notes if note.kind == "raised"]
+    assert (note.step, note.text.partition(" (")[0]) == (4, "ValueError: enough")
+    assert is_untouched(model)

@@ -123,7 +123,7 @@ def test_a_label_that_does_not_exist(tmp_path: Path) -> None:
     told = examine(only_run(tmp_path)).verdict
     assert told.headline == "Ended by an error at step 30: InvalidArgumentError"
     assert "the loss was given the label 3, and the logits know the classes 0 to 2 only" in told.paragraphs[0]
-    assert "in the batch of that step it was sample 2" in told.paragraphs[0]
+    assert "in its batch it was sample 2" in told.paragraphs[0]
 
 
 def test_a_variable_that_the_optimizer_was_not_given(tmp_path: Path) -> None:

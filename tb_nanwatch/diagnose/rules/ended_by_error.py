@@ -1,7 +1,8 @@
-"""A run whose last step raised an error: it reads as finite to the end, and yet it died.
+"""A run that an error ended: it reads as finite to the end, and yet it died.
 
-No threshold: the recorder notes what a step raises, and this is the last thing that it noted. An error that training
-survived (steps followed it) is none of this run's ends; neither is an interrupt, nor the end of the data.
+No threshold: the recorder notes what a step raises, or a callback or a validation beside it, and this is the last thing
+that it noted. An error that training survived (steps followed it) is none of this run's ends; neither is an interrupt,
+nor the end of the data.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def ended_by_error(run: Run) -> Iterable[Finding]:
     name, _, said = note.text.partition(": ")
     said = words.escaped(said)
     said = said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
-    evidence = (f"the step raised {words.printable(name)}: {said}", _before(run, note.step))
+    evidence = (f"what ended it was {words.printable(name)}: {said}", _before(run, note.step))
     yield Finding("ended_by_error", "warning", "", note.step, note.step, evidence, ())
 
 

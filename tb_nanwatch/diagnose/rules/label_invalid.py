@@ -24,10 +24,10 @@ def label_invalid(run: Run) -> Iterable[Finding]:
     given = f"the loss was given the label {label}, and the logits know the classes {low} to {end - 1} only"
     line = line_of(note.text)
     where = f" ({words.printable(line)})" if line else ""
-    evidence = [f"the step raised an error{where}, which ended the run: {given}"]
+    evidence = [f"an error{where} ended the run: {given}"]
     samples = words.samples(samples_with(note.text, low, end))
     if samples:
-        evidence.append(f"in the batch of that step it was {samples}")
+        evidence.append(f"in its batch it was {samples}")
     if label == end:
         evidence.append("labels that count from 1 look like this, and so does a last layer with one unit too few")
     loss = next((info.name for info in run.kind("loss")), "")
