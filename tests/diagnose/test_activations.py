@@ -163,6 +163,30 @@ def test_dead(tmp_path: Path) -> None:
     assert finding.remedies[0] == "use_activation_or_normalization"
 
 
+def test_dead_for_good_after_it_woke(tmp_path: Path) -> None:
+    """Full statistics know two of the dead steps, the norms all of them."""
+
+    def woken(step: int) -> bool:
+        return step < 3 or 14 <= step < 17
+
+    run = recorded(
+        tmp_path,
+        lambda n, s: DEAD if n == "b" and not woken(s) else RELU,
+        gradient=lambda n, s: 0.0 if n == "b" and not woken(s) else 0.1,
+        steps=40,
+    )
+    (finding,) = dead_relu(run)
+    assert (finding.tensor, finding.first_step, finding.last_step) == ("b/output", 17, 39)
+
+
+def test_as_good_as_dead(tmp_path: Path) -> None:
+    """A few outputs of a large layer are not 0: the shares say so, at the full steps."""
+    nearly = Output(1e-9, 1e-3, 0.0, 0.9995)
+    run = recorded(tmp_path, lambda n, s: nearly if n == "b" and s >= 20 else RELU, gradient=dead)
+    (finding,) = dead_relu(run)
+    assert (finding.tensor, finding.first_step) == ("b/output", 20)
+
+
 def test_dead_in_a_long_run(tmp_path: Path) -> None:
     run = recorded(tmp_path, lambda n, _: DEAD if n == "b" else RELU, gradient=lambda n, s: dead(n, s, 0), steps=900)
     (finding,) = dead_relu(run)

@@ -150,3 +150,12 @@ def test_a_layer_that_grows_from_zeros(tmp_path: Path) -> None:
     assert [rules(rule(run)) for rule in (learning_rate_too_high, update_too_large)] == [[], []]
     drawn = recorded(tmp_path / "1", steps=60, weight=grown, update=update, loss=flat)
     assert rules(learning_rate_too_high(drawn)) == [("learning_rate_too_high", "d0/kernel")]
+
+
+def test_thrown_by_the_first_step_of_a_short_run(tmp_path: Path) -> None:
+    """Full statistics come every tenth step: of twenty steps two updates are known, and the first is enough."""
+    short = recorded(tmp_path / "1", update=thrown, loss=ruined, steps=20)
+    assert rules(learning_rate_too_high(short)) == [("learning_rate_too_high", "d0/kernel")]
+    learns = recorded(tmp_path / "2", update=thrown, steps=20)
+    large = recorded(tmp_path / "3", update=steady(0.6), loss=lambda step: 1.0 + 0.4 * (step % 2), steps=20)
+    assert [rules(learning_rate_too_high(run)) for run in (learns, large)] == [[], []]

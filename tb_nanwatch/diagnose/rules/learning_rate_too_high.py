@@ -38,10 +38,11 @@ def learning_rate_too_high(run: Run) -> Iterable[Finding]:
     loss = extent(run, last)
     if loss is None or not (loss.untrained or (loss.rose(THROWN) and loss.lowest > TENTH * loss.first)):
         return
+    began = [m for m in moves(run, last, fewest=1) if not m.from_zeros]  # the first update is known of a short run, too
+    at_once = [m for m in began if m.first >= FIRST_RATIO]
     moved = [m for m in moves(run, last) if not m.from_zeros]
-    at_once = [m for m in moved if m.first >= FIRST_RATIO]
     always = [m for m in moved if m.typical >= RATIO]
-    if _most(at_once, moved) and loss.rose(RISE):
+    if _most(at_once, began) and loss.rose(RISE):
         worst = max(at_once, key=lambda m: m.first)
         share = f"the first update alone was {words.magnitude(worst.first)} of the norm of"
         others = "and of that order in most layers"

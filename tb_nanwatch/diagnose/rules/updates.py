@@ -38,8 +38,8 @@ class Moves:
         return float(np.median(self.ratios))
 
 
-@functools.lru_cache(maxsize=2)  # several rules ask the same of one run
-def moves(run: Run, last: int) -> tuple[Moves, ...]:
+@functools.lru_cache(maxsize=4)  # several rules ask the same of one run
+def moves(run: Run, last: int, fewest: int = FEWEST_MEASURED) -> tuple[Moves, ...]:
     """Of the matrices whose updates were measured often enough, in forward order.
 
     Only steps count that made a gradient for the matrix: networks that take turns stand still in between.
@@ -49,7 +49,7 @@ def moves(run: Run, last: int) -> tuple[Moves, ...]:
     for info in depth.thinned(depth.matrices(run.kind("gradient"))):
         newest = _known(run, info, max(run.first_step, last - LOOKED_AT + 1), last)
         ratios = np.array(list(newest.values()))
-        if len(ratios) < FEWEST_MEASURED:
+        if len(ratios) < fewest:
             continue
         first = _known(run, info, 0, 0).get(0, np.nan) if beginning else np.nan
         found.append(Moves(info, ratios, first, _asked(run, info, last), beginning and constant(run, info) == 0))
