@@ -182,7 +182,7 @@ def _before(case: Case) -> Iterator[str]:
     risen = [
         f"{trend.label} {'grew step by step' if trend.steady else 'rose'} from {words.magnitude(trend.first)} at step "
         f"{trend.first_step:,} to {words.magnitude(trend.last)} at step {trend.last_step:,}"
-        for trend in (case.trends or ())[:2]
+        for trend in case.run_up[:2]
     ]
     if risen:
         yield f"Up to then {words.listing(risen)}."

@@ -192,3 +192,30 @@ def test_examining_is_pure(tmp_path: Path) -> None:
     first, second = examine(run), examine(run)
     assert (first.entry, first.verdict) == (second.entry, second.verdict)
     assert repr(first.before) == repr(second.before)  # NaN is not equal to itself
+
+
+def from_nothing(size: float) -> runs.Values:
+    """One matrix begins at nothing and grows by the first updates, to that norm."""
+
+    def values(info: TensorInfo, step: int) -> float:
+        grown = size * 2.0 ** (step - 29)
+        return {"weight/out/kernel": grown, "update/out/kernel": 0.1 * grown}.get(info.tag, runs.calm(info, step))
+
+    return values
+
+
+@pytest.mark.parametrize(
+    ("phase", "size", "told"),
+    [
+        ("input", 50.0, False),  # nothing that grew made the data bad
+        ("forward", 1e-3, False),  # as a bias that begins at 0
+        ("forward", 50.0, True),
+    ],
+)
+def test_growth_is_told_where_it_may_have_to_do_with_it(phase: str, size: float, told: bool, tmp_path: Path) -> None:
+    runs.blow_up(tmp_path, phase, from_nothing(size))
+    found = examined(tmp_path)
+    said = " ".join(found.verdict.paragraphs)
+    assert ("Up to then the weights out/kernel grew step by step" in said) == told
+    assert "had grown tenfold" not in said
+    assert ("weights out/kernel rose" in str(found.entry["incidents"][0]["cause"])) == told

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from tb_nanwatch.diagnose.batch import Batch, batches
 from tb_nanwatch.diagnose.growth import Trend
 from tb_nanwatch.diagnose.operation import Operation, operation, replay_of
 from tb_nanwatch.format.records import Incident
 from tb_nanwatch.store.run import Run
+
+BROUGHT: Final = ("input", "weights")  # phases in which nothing that the training did made the first bad value
+HARMLESS: Final = 1.0  # norm of weights that lead nowhere however they grew: a bias begins at 0
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,13 @@ class Case:
     run: Run
     incident: Incident
     trends: tuple[Trend, ...] | None
+
+    @property
+    def run_up(self) -> tuple[Trend, ...]:
+        """The trends that may have to do with the incident."""
+        if self.incident.origin.phase in BROUGHT:
+            return ()
+        return tuple(t for t in self.trends or () if t.kind != "weight" or t.last >= HARMLESS)
 
     @cached_property
     def replay(self) -> Mapping[str, Any]:

@@ -14,12 +14,14 @@ def nothing(case: Case) -> Cause:
         evidence.append("the weights were bad before the first recorded step: they came so")
     elif case.trends is None:
         evidence.append("it follows earlier incidents, so the steps before it were not looked at")
-    elif case.trends:
-        trend = case.trends[0]
+    elif case.run_up:
+        trend = case.run_up[0]
         evidence.append(
             f"{trend.label} rose {words.magnitude(trend.factor)} times in the steps before, to "
             f"{words.magnitude(trend.last)}, which does not by itself explain a non-finite value"
         )
+    elif case.trends:
+        evidence.append("nothing grew in the steps before to a size that would explain it")
     elif incident.first_step > 0 and case.run.first_step < incident.first_step:
         evidence.append("nothing grew in the steps before: the first bad value came without warning")
     else:
