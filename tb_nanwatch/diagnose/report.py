@@ -56,7 +56,11 @@ def _incident(case: Case, causes: Sequence[Cause]) -> dict[str, Any]:
     for name in trials.proven(tried):  # also what no cause would have suggested
         if name in remedies.REMEDIES:
             offered.setdefault(name, causes[0].name)
-    names = trials.ranked(list(offered)[:MOST_REMEDIES], tried)
+    names = list(offered)[:MOST_REMEDIES]
+    entries = [
+        remedies.entry(name, remedies.of_case(case, offered[name]), trials.best(name, tried))
+        for name in trials.ranked(names, tried)
+    ]
     return {
         "first_step": incident.first_step,
         "last_step": incident.last_step,
@@ -67,11 +71,23 @@ def _incident(case: Case, causes: Sequence[Cause]) -> dict[str, Any]:
         "spread": [{"order": s.order, "phase": s.phase, "tensor": s.tensor, "kind": s.kind} for s in incident.spread],
         "cause": _cause(causes[0]),
         "other_causes": [_cause(cause) for cause in causes[1:]],
-        "remedies": [
-            remedies.entry(name, remedies.of_case(case, offered[name]), trials.best(name, tried)) for name in names
-        ],
+        "remedies": _distinct(entries, names),
         "capsule": incident.capsule or None,
     }
+
+
+def _distinct(entries: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Remedies without those that are the same lines as another: under the name that comes first in `names`, where
+    what fits the cause best does, and with the trial that said more, since it speaks for both.
+    """
+    kept: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        same = kept.get(entry["snippet"])
+        if same is None:
+            kept[entry["snippet"]] = entry
+        elif names.index(entry["name"]) < names.index(same["name"]):
+            kept[entry["snippet"]] = entry | {"trial": same["trial"]}
+    return list(kept.values())
 
 
 def _replay(replay: Mapping[str, Any]) -> dict[str, Any] | None:

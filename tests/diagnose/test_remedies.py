@@ -238,3 +238,27 @@ def test_what_the_function_is_not_defined_for(tmp_path: Path) -> None:
         given = ("Log", [operand(name, -1, 1, negative=3)], MINUS_INF)
         got = snippet(tmp_path / name, "clean_input", *given, infos=infos, entry_point="watch_session")
         assert got == lines
+
+
+@pytest.mark.parametrize("first_tried", ["guard_division", "clip_predictions_or_from_logits"])
+def test_the_same_lines_are_offered_once(first_tried: str, tmp_path: Path) -> None:
+    """A trial of bounds speaks for both remedies of a root; the name is that which fits the cause best."""
+    names = ["guard_division", "clip_predictions_or_from_logits"]
+    names.sort(key=lambda name: name != first_tried)
+    trial = {"remedy": names[0], "also": names[1:], "outcome": "finite", "steps": 64, "control": "nonfinite"}
+    given = {
+        "op_type": "SqrtGrad",
+        "inputs": [operand("Sqrt", 0, 2, zero=7), operand("Tile", 1, 1)],
+        "output": INF,
+        "phase": "backward",
+        "code": "d = tf.sqrt(tf.reduce_sum(x, -1))",
+        "replay": {
+            "forward_op": "Sqrt",
+            "trials": [trial | {"note": "bounds", "value": 1e-12, "course": [2.0, 1.0], "losses": [2.0, 1.0]}],
+        },
+    }
+    offered = first(post_mortem(tmp_path, **given))["remedies"]
+    lines = "# train.py, line 34\nd = tf.sqrt(tf.maximum(tf.reduce_sum(x, -1), 1e-12))"
+    same = [remedy for remedy in offered if remedy["snippet"] == lines]
+    assert [(remedy["name"], remedy["trial"]["outcome"]) for remedy in same] == [("guard_division", "finite")]
+    assert len({remedy["snippet"] for remedy in offered}) == len(offered) > 1
