@@ -37,8 +37,9 @@ def run(opened: Opened, build: Callable[[], Any], target: str) -> Verdict:
         fitting = {n: v for n, v in kept.items() if n in have and have[n].shape.is_compatible_with(v.shape)}
         with tf1.Session(graph=graph) as session:
             try:
+                fed = Fed(opened.capsule.step, None, feeds)
                 trials.load(session, graph, fitting)
-                seen = replay.look(session, graph, Fed(opened.capsule.step, None, feeds), [loss], gradients)
+                seen = replay.look(session, graph, session.run(trials.variables(graph)), fed, [loss], gradients)
                 value = float(np.mean(session.run(loss, feeds)))
             except tf.errors.OpError as error:
                 raise NanWatchError(f"the step cannot run: {str(error).splitlines()[0][:500]}") from error

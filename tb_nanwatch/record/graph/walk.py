@@ -8,7 +8,7 @@ from typing import Any, Final
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
 
-_HANDS_ON: Final = frozenset(
+HANDS_ON: Final = frozenset(
     [
         "Identity",
         "IdentityN",
@@ -29,7 +29,7 @@ _HANDS_ON: Final = frozenset(
 _READS: Final = frozenset(
     ["ReadVariableOp", "VarIsInitializedOp", "IsVariableInitialized", "VariableShape", "DestroyResourceOp"]
 )
-_FUNCTIONS: Final = frozenset(
+FUNCTIONS: Final = frozenset(
     ["If", "StatelessIf", "While", "StatelessWhile", "Case", "PartitionedCall", "StatefulPartitionedCall"]
 )
 _LOADED: Final = ("Const", "Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "RestoreV2", "Restore")
@@ -62,14 +62,14 @@ def downstream(tensors: Iterable[Any]) -> set[Any]:
 
 def home(tensor: Any) -> Any:
     """The op of the variable to which a handle or a reference leads."""
-    while tensor.op.type in _HANDS_ON and tensor.op.inputs:
+    while tensor.op.type in HANDS_ON and tensor.op.inputs:
         tensor = tensor.op.inputs[0]
     return tensor.op
 
 
 def written(op: Any) -> set[Any]:
     """The ops of the variables that an op may change."""
-    if op.type in _HANDS_ON or op.type in _READS:
+    if op.type in HANDS_ON or op.type in _READS:
         return set()
     found = set()
     if any(t.dtype == tf.resource for t in op.inputs):
@@ -105,7 +105,7 @@ def training_ops(graph: Any, variables: Iterable[Any], gradients: Iterable[tuple
             continue
         mine = changed & watched
         if (
-            mine and (is_apply(op) or op.type in _FUNCTIONS or op in flows or (not mine & known and not _loads(op)))
+            mine and (is_apply(op) or op.type in FUNCTIONS or op in flows or (not mine & known and not _loads(op)))
         ) or (changed & shared and op in flows):
             found.append(op)
     return found
