@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from tb_nanwatch.cli import commands, exits
+from tb_nanwatch.diagnose.words import printable
 from tb_nanwatch.errors import NanWatchError, UnreadableError, UsageError
 from tb_nanwatch.version import __version__
 
@@ -72,5 +73,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _say(error: Exception, code: int) -> int:
-    print(f"nanwatch: {error}", file=sys.stderr)
+    print(f"nanwatch: {_words(error)}", file=sys.stderr)
     return code
+
+
+def _words(error: Exception) -> str:
+    """What an error says; of the system's errors the file and the reason, without its numbers."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{printable(str(error.filename))}: {error.strerror}" if error.filename else error.strerror
+    return str(error)

@@ -71,8 +71,30 @@ def test_what_cannot_be_exported(logs: Path, tmp_path: Path, capsys: Capture) ->
     ):
         assert main(["export", str(logs), *argv]) == exits.USAGE
         assert says in capsys.readouterr().err
-    assert main(["export", str(logs), "--run", ".", "--out", str(tmp_path / "no" / "such.csv")]) == exits.FAILURE
-    assert "nanwatch: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "json"])
+def test_where_nothing_can_be_written(ending: str, logs: Path, tmp_path: Path, capsys: Capture) -> None:
+    """The error says what, where and what to do; nothing is read, nor written, before."""
+    (tmp_path / f"folder.{ending}").mkdir()
+    unreadable = ["export", str(tmp_path / "no logs"), "--out"]
+    missing, folder = tmp_path / "no" / f"such.{ending}", tmp_path / f"folder.{ending}"
+    assert main([*unreadable, str(missing)]) == exits.USAGE
+    told = capsys.readouterr().err
+    assert told == (
+        f"nanwatch: --out {missing}: there is no folder {missing.parent}; make it first, or name a file in one that "
+        "is there\n"
+    )
+    assert main([*unreadable, str(folder)]) == exits.USAGE
+    told = capsys.readouterr().err
+    assert told == f"nanwatch: --out {folder} is a folder; name a file, such as {folder}/run.{ending}\n"
+    astray = tmp_path / f"astray.{ending}"
+    astray.symlink_to(missing)
+    assert main(["export", str(logs), "--out", str(astray)]) == exits.FAILURE
+    told = capsys.readouterr().err
+    why = "it cannot be written (No such file or directory); name a file where you may write"
+    assert told == f"nanwatch: --out {astray}: {why}\n"
+    assert not missing.parent.exists()
 
 
 def test_formulas_do_not_run_in_a_spreadsheet(tmp_path: Path) -> None:

@@ -476,9 +476,6 @@ def test_a_recorder_that_was_left_off_is_no_obstacle(
     [
         ("loop_edited:nothing", exits.USAGE, "has no function nothing"),
         ("no_such_module:make", exits.USAGE, "there is no module no_such_module"),
-        ("loop_edited", exits.USAGE, "is not of the form module:function"),
-        ("loop_edited.py:make", exits.USAGE, "there is no module loop_edited.py"),
-        ("../loop:make", exits.USAGE, "is not of the form module:function"),
         ("loop_edited:not_a_pair", exits.USAGE, "returns (step, variables), and loop_edited:not_a_pair returned int"),
         ("loop_edited:raises", exits.FAILURE, "raised NameError at"),
         ("broken:make", exits.FAILURE, "importing broken raised SystemExit"),
@@ -488,6 +485,16 @@ def test_a_target_that_cannot_be_used(target: str, code: int, message: str, here
     assert main(["replay", LOOP_CAPSULE, "--step", target]) == code
     told = capsys.readouterr()
     assert message in told.err
+    assert told.out == ""
+
+
+@pytest.mark.parametrize("option", ["--model", "--step"])
+@pytest.mark.parametrize("target", ["", "train", "train:", ":make", "train:make()", "train.py:make", "../train:make"])
+def test_another_form_of_target_is_refused_at_once(option: str, target: str, capsys: Capture) -> None:
+    """Before the capsule is read, and long before TensorFlow is loaded."""
+    assert main(["replay", "no/such/capsule", option, target]) == exits.USAGE
+    told = capsys.readouterr()
+    assert f"{option} {target!r} is not of the form module:function" in told.err
     assert told.out == ""
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tb_nanwatch.cli import exits, logdir
 from tb_nanwatch.diagnose.strict import strict
 from tb_nanwatch.diagnose.words import count, printable
-from tb_nanwatch.errors import UsageError
+from tb_nanwatch.errors import NanWatchError, UsageError
 from tb_nanwatch.format import magnitude
 from tb_nanwatch.format.records import SCALAR_KINDS, TensorInfo
 from tb_nanwatch.store.columns import STATS, Series
@@ -59,9 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the file; say what it holds."""
-    out = Path(args.out)
-    if out.suffix not in WRITERS:
-        raise UsageError(f"--out {printable(args.out)}: the ending chooses the format: {', '.join(WRITERS)}")
+    out = _checked(args.out)
     runs = logdir.chosen(logdir.load(args.logdir), args.run)
     if len(runs) > 1:
         raise UsageError(f"there are {len(runs)} runs; name one with --run, as {printable(runs[0].name)!r}")
@@ -70,9 +68,26 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--tag {printable(args.tag)}: no tensor of run {printable(runs[0].name)!r} is called so")
     with logdir.progress(f"Writing {printable(args.out)}"):
         grid = gather(runs[0], infos, args.stat)
-        WRITERS[out.suffix](out, grid)
+        try:
+            WRITERS[out.suffix](out, grid)
+        except OSError as error:
+            why = f"it cannot be written ({error.strerror or error}); name a file where you may write"
+            raise NanWatchError(f"--out {printable(args.out)}: {why}") from error
     print(f"{printable(args.out)}: {count(len(grid.steps), 'step')} of {count(len(grid.tags), 'tensor')}")
     return exits.HEALTHY
+
+
+def _checked(text: str) -> Path:
+    """The file to write. Raises UsageError, before anything is read, for one that cannot be written."""
+    out, named = Path(text).expanduser(), f"--out {printable(text)}"
+    if out.suffix not in WRITERS:
+        raise UsageError(f"{named}: the ending chooses the format: {', '.join(WRITERS)}")
+    if not out.parent.is_dir():
+        folder = printable(str(out.parent))
+        raise UsageError(f"{named}: there is no folder {folder}; make it first, or name a file in one that is there")
+    if out.is_dir():
+        raise UsageError(f"{named} is a folder; name a file, such as {printable(str(Path(text) / f'run{out.suffix}'))}")
+    return out
 
 
 def gather(run: Run, infos: Sequence[TensorInfo], stat: str) -> Grid:

@@ -21,7 +21,7 @@ from tb_nanwatch.diagnose.capsule import describe
 from tb_nanwatch.diagnose.report import origin_entry
 from tb_nanwatch.diagnose.strict import dumps
 from tb_nanwatch.diagnose.words import printable
-from tb_nanwatch.errors import NanWatchError
+from tb_nanwatch.errors import NanWatchError, UsageError
 from tb_nanwatch.format.capsule import Opened
 from tb_nanwatch.read.capsule import load
 
@@ -51,10 +51,10 @@ def run(args: argparse.Namespace) -> int:
 
     4 if the step is still not finite, 1 if it ran without variables of the capsule that found no place in the program.
     """
+    target = _target(args)
     opened = load(Path(args.capsule).expanduser())
     document = describe(opened, args.capsule)
     code = exits.HEALTHY
-    target = args.model or args.step
     if target:
         with logdir.progress(f"Running step {opened.capsule.step:,} with {printable(target)}"):
             document["again"] = _again(opened, "model" if args.model else "step", target)
@@ -66,6 +66,21 @@ def run(args: argparse.Namespace) -> int:
     else:
         as_text.render(document, sys.stdout)
     return code
+
+
+def _target(args: argparse.Namespace) -> str:
+    """What to run the step with, empty for nothing. Raises UsageError for another form than module:function."""
+    option, target = ("--step", args.step) if args.model is None else ("--model", args.model)
+    if target is None:
+        return ""
+    module, _, function = target.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), function)) or module.endswith(".py"):
+        example = "train:build_step" if option == "--step" else "train:build_model"
+        raise UsageError(
+            f"{option} {printable(target)!r} is not of the form module:function, as {example}; the module is what "
+            "import would be given, found from the current folder: train for train.py"
+        )
+    return str(target)
 
 
 def _again(opened: Opened, kind: str, target: str) -> dict[str, Any]:

@@ -55,8 +55,8 @@ class Program:
 def run(opened: Opened, kind: str, target: str) -> Verdict:
     """Run the step with what `target` ("module:function") returns: (step, variables), or with MODEL a compiled model.
 
-    Raises UsageError for a target that is none, NanWatchError where the user's code or the capsule's state cannot be
-    used, CorruptData for a damaged capsule. What the user's code prints goes to stderr.
+    Raises UsageError for a target that is not there, NanWatchError where the user's code or the capsule's state cannot
+    be used, CorruptData for a damaged capsule. What the user's code prints goes to stderr.
     """
     weights = {kept.name for kept in opened.capsule.state if kept.watched}
     notes: list[str] = []
@@ -98,8 +98,6 @@ def _called(target: str, notes: list[str]) -> Any:
     `notes` gets what is to be told of an import that trains.
     """
     module_name, _, function_name = target.partition(":")
-    if not re.fullmatch(r"[\w.]+", module_name) or not function_name.isidentifier():
-        raise UsageError(f"{target!r} is not of the form module:function, as train:build")
     if os.getcwd() not in sys.path:  # noqa: PTH109  # sys.path holds texts
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
     with _users_code(f"importing {module_name}"):
