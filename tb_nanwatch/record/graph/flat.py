@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config_pb2
 from tensorflow.python.grappler import tf_optimizer
+from tensorflow.python.ops import script_ops
 
 #: Attributes of calls and functions that keep TensorFlow from inlining: the copy is only looked at.
 _KEEP_APART: Final = ("_XlaMustCompile", "_noinline", "api_implements", "api_preferred_device")
 
+_VARIABLES: Final = (tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, tf.compat.v1.GraphKeys.LOCAL_VARIABLES)
 _GRADIENT: Final = re.compile(r"(?:^|/)gradients(?:_\d+)?/(.+?)_grad(?:/|$)")
 
 
@@ -47,6 +49,10 @@ class Flat:
                     return found
         return op
 
+    def of(self, op: Any) -> list[Any]:
+        """The ops of the copy that stand for an op of the user's."""
+        return [one for one in self.graph.get_operations() if one.type == op.type and self.original(one) is op]
+
     def forward_of(self, op: Any, original: Any, forward: Collection[Any]) -> Any:
         """The op among `forward` that a gradient op belongs to, None if there is none.
 
@@ -68,7 +74,7 @@ def _alike(one: str, other: str) -> int:
 def flatten(
     graph: Any, losses: Sequence[Any], gradients: Sequence[Any], keep: Sequence[str], feeds: Mapping[str, Any]
 ) -> Flat:
-    """The copy of a graph; `keep`: names of ops that must stay beside those that losses and gradients need.
+    """The copy of a graph; `keep`: names of ops that must stay beside variables and what losses and gradients need.
 
     Raises what TensorFlow's optimizer raises.
     """
@@ -79,10 +85,8 @@ def flatten(
         node.attr["T"].type = tensor.dtype.base_dtype.as_datatype_enum
     if definition.library.function:
         fed = [name.partition(":")[0] for name in feeds]
-        definition = _inlined(definition, [*ends, *keep, *fed])
-    copy = tf.Graph()
-    with copy.as_default():
-        tf.import_graph_def(definition, name="")
+        definition = _inlined(definition, [*ends, *keep, *fed, *_needed(graph)])
+    copy = imported(definition, graph)
     places = {
         node.name: (info.original_func_names[0], info.original_node_names[0])
         for node in definition.node
@@ -90,6 +94,56 @@ def flatten(
     }
     tensors = [copy.get_tensor_by_name(f"{end}:0") for end in ends]
     return Flat(definition, copy, tensors[: len(losses)], tensors[len(losses) :], graph, places)
+
+
+def imported(definition: Any, user: Any) -> Any:
+    """A graph of a definition, with the variables of the user's graph that it was made from."""
+    made = tf.Graph()
+    with made.as_default():
+        tf.import_graph_def(definition, name="")
+        for key in _VARIABLES:
+            for v in user.get_collection(key):
+                made.add_to_collection(key, type(v).from_proto(v.to_proto()))
+    return made
+
+
+def config() -> Any:
+    """For a session that runs one op after another, none moved or merged: then the order tells what came first."""
+    made = tf.compat.v1.ConfigProto(device_count={"GPU": 0}, inter_op_parallelism_threads=1, allow_soft_placement=True)
+    made.graph_options.rewrite_options.disable_meta_optimizer = True
+    made.graph_options.optimizer_options.opt_level = -1
+    return made
+
+
+def call_of(
+    definition: Any, name: str, function: Callable[..., Any], taken: Sequence[tuple[str, Any]], gives: int
+) -> Any:
+    """Add a call of `function` on tensors, (name, dtype) each, that puts out as many arrays of the first dtypes.
+
+    The function must live as long as the graph runs.
+    """
+    kinds = [dtype.as_datatype_enum for _, dtype in taken]
+    node = definition.node.add(name=name, op="PyFunc", input=[tensor for tensor, _ in taken])
+    node.attr["token"].s = script_ops._py_funcs.insert(function).encode()
+    node.attr["Tin"].list.type.extend(kinds)
+    node.attr["Tout"].list.type.extend(kinds[:gives])
+    return node
+
+
+def rewire(definition: Any, instead: Mapping[str, str]) -> None:
+    """Let all ops take other tensors in place of some, by name."""
+    for node in definition.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = instead.get(name if ":" in name else f"{name}:0", name)
+
+
+def _needed(graph: Any) -> list[str]:
+    """Names of the ops that make a graph's variables what they are."""
+    protos = [v.to_proto() for key in _VARIABLES for v in graph.get_collection(key)]
+    names = [
+        n for p in protos for n in (p.variable_name, p.initializer_name, p.initial_value_name, p.snapshot_name) if n
+    ]
+    return [n.partition(":")[0] for n in names]
 
 
 def _inlined(definition: Any, keep: Sequence[str]) -> Any:

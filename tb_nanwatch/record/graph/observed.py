@@ -17,7 +17,6 @@ from tb_nanwatch.record.replay.origin import MASKABLE, SELECTS
 _NO_OPS: Final = ("Const", "Placeholder", "VariableV2", "VarHandleOp", "ReadVariableOp")
 #: Ops that hand on what was made elsewhere: in a list, in an earlier iteration, in another branch.
 _CARRIERS: Final = ("TensorArray", "TensorList", "Stack")
-_CALLS: Final = frozenset({*walk.FUNCTIONS, "StatelessCase", "SymbolicGradient"})
 
 
 @dataclass
@@ -160,11 +159,6 @@ def floats(feeds: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in feeds.items() if np.asarray(value).dtype.kind == "f"}
 
 
-def goes_inside(op: Any) -> bool:
-    """Whether an op is part of a loop or a branch, or calls a function: its values cannot be fetched."""
-    return op._get_control_flow_context() is not None or op.type in _CALLS
-
-
 def state_of(value: Any) -> tuple[bool, bool]:
     """(holds NaN, holds an infinity)."""
     array = np.asarray(value, np.float64)
@@ -183,8 +177,8 @@ def _hands_on(op: Any) -> bool:
 
 
 def _is_opaque(op: Any) -> bool:
-    return op.type.startswith(_CARRIERS) or op.type in _CALLS
+    return op.type.startswith(_CARRIERS) or op.type in walk.FUNCTIONS
 
 
 def _carries(op: Any) -> bool:
-    return op.type in walk.HANDS_ON or op.type.startswith(_CARRIERS) or op.type in _CALLS
+    return op.type in walk.HANDS_ON or op.type.startswith(_CARRIERS) or op.type in walk.FUNCTIONS

@@ -12,10 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops import script_ops
 
-from tb_nanwatch.record.graph import observed, trials, walk
-from tb_nanwatch.record.graph.flat import Flat, flatten
+from tb_nanwatch.record.graph import flat, observed, trials, walk
 from tb_nanwatch.record.graph.memory import Fed
 from tb_nanwatch.record.graph.observed import Seen
 from tb_nanwatch.record.kernels import FLOATS
@@ -62,22 +60,15 @@ class _Probe:
 
 def look(graph: Any, variables: Mapping[str, Any], fed: Fed, losses: Sequence[Any], gradients: Sequence[Any]) -> Seen:
     """The step `fed` from the values of `variables`, by name. Raises what TensorFlow raises where it cannot run so."""
-    own = trials.variables(graph)
-    starts = [v.initializer for v in own.values()]
-    values = [start.inputs[1] for start in starts]
-    keep = [op.name for start, value in zip(starts, values, strict=True) for op in (start, value.op)]
-    copy = flatten(graph, losses, gradients, keep, fed.feeds)
+    copy = flat.flatten(graph, losses, gradients, (), fed.feeds)
     forward, ran = observed.executed(copy.losses, copy.gradients, fed.feeds)
     log = _Log()
     probes = [p for op in ran if (p := _probe(op, fed.feeds, log)) is not None]
-    with tf.Graph().as_default() as instrumented:
-        tokens = [script_ops._py_funcs.insert(probe) for probe in probes]
-        tf.import_graph_def(_behind(copy, probes, tokens), name="")
-        with tf.compat.v1.Session(graph=instrumented, config=_config()) as session:
-            given = {v.name: variables[n] for n, v in zip(own, values, strict=True) if n in variables}
-            session.run([start.name for start in starts], given)
-            ends = [*copy.losses, *copy.gradients]
-            got = session.run([t.name for t in ends], dict(fed.feeds))
+    probed = flat.imported(_behind(copy.definition, probes), graph)
+    ends = [*copy.losses, *copy.gradients]
+    with tf.compat.v1.Session(graph=probed, config=flat.config()) as session:
+        trials.load(session, probed, variables)
+        got = session.run([t.name for t in ends], dict(fed.feeds))
     log.values.update({t.name: v for t, v in zip(ends, got, strict=True)})
     return Seen(
         log.values | observed.floats(fed.feeds),
@@ -98,32 +89,16 @@ def _probe(op: Any, feeds: Mapping[str, Any], log: _Log) -> _Probe | None:
     return _Probe(op, tuple(t for t in op.inputs if t.dtype in _SHOWN), outputs, log) if outputs else None
 
 
-def _behind(copy: Flat, probes: Sequence[_Probe], tokens: Sequence[str]) -> Any:
-    """The definition of the copy with the probes behind their ops."""
-    definition = type(copy.definition)()
-    definition.CopyFrom(copy.definition)
-    instead = {
-        t.name: f"{_PREFIX}{number}:{place}" for number, p in enumerate(probes) for place, t in enumerate(p.outputs)
-    }
-    for node in definition.node:
-        for place, name in enumerate(node.input):
-            full = name if ":" in name else f"{name}:0"
-            node.input[place] = instead.get(full, name)
-    for number, (probe, token) in enumerate(zip(probes, tokens, strict=True)):
-        taken = [instead.get(t.name, t.name) for t in probe.inputs]
-        node = definition.node.add(name=f"{_PREFIX}{number}", op="PyFunc")
-        node.input.extend([*(t.name for t in probe.outputs), *taken])
-        node.attr["token"].s = token.encode()
-        node.attr["Tin"].list.type.extend(t.dtype.as_datatype_enum for t in (*probe.outputs, *probe.inputs))
-        node.attr["Tout"].list.type.extend(t.dtype.as_datatype_enum for t in probe.outputs)
-    return definition
-
-
-def _config() -> Any:
-    """One op after another, none moved or merged: then the order tells what came first."""
-    config = tf.compat.v1.ConfigProto(
-        device_count={"GPU": 0}, inter_op_parallelism_threads=1, allow_soft_placement=True
-    )
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = -1
-    return config
+def _behind(definition: Any, probes: Sequence[_Probe]) -> Any:
+    """The definition with the probes behind their ops, and with loops whose rounds come one after the other."""
+    made = type(definition)()
+    made.CopyFrom(definition)
+    for node in made.node:
+        if "parallel_iterations" in node.attr:
+            node.attr["parallel_iterations"].i = 1
+    instead = {t.name: f"{_PREFIX}{n}:{place}" for n, p in enumerate(probes) for place, t in enumerate(p.outputs)}
+    flat.rewire(made, instead)
+    for number, p in enumerate(probes):
+        taken = [(t.name, t.dtype) for t in p.outputs] + [(instead.get(t.name, t.name), t.dtype) for t in p.inputs]
+        flat.call_of(made, f"{_PREFIX}{number}", p, taken, len(p.outputs))
+    return made

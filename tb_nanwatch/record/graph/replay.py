@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tb_nanwatch.format.records import Counts, OperandStats, Origin, Source
-from tb_nanwatch.record.graph import observed, probed, trials
+from tb_nanwatch.record.graph import observed, probed, trials, walk
 from tb_nanwatch.record.graph.memory import Fed, Memory
 from tb_nanwatch.record.graph.observed import Seen
 from tb_nanwatch.record.replay import source
@@ -78,7 +78,7 @@ def investigate(
 def _tried(bench: trials.Bench, seen: Seen, outcome: Outcome, coarse: Origin) -> list[dict[str, Any]]:
     origin = outcome.origin or coarse
     if outcome.origin is not None and origin.op_name and origin.phase != "input":
-        bench.op = _op_of_trials(bench.graph, seen, origin.op_name)
+        bench.op = _op_of_trials(seen, origin.op_name)
     done: list[dict[str, Any]] = []
     try:
         for entry in trials.run(bench, origin, bool(outcome.extra.get("through_where"))):
@@ -88,11 +88,10 @@ def _tried(bench: trials.Bench, seen: Seen, outcome: Outcome, coarse: Origin) ->
     return done
 
 
-def _op_of_trials(graph: Any, seen: Seen, name: str) -> Any:
-    """The forward op of the origin; None inside a loop, a branch or a function, where nothing can be fed."""
+def _op_of_trials(seen: Seen, name: str) -> Any:
+    """The forward op, of the user's graph, of the origin that is called so."""
     op = next(op for op in seen.makers() if seen.original(op).name == name)
-    op = seen.original(op if op in seen.forward else seen.forward_of(op))
-    return op if op.graph is graph and not observed.goes_inside(op) else None
+    return seen.original(op if op in seen.forward else seen.forward_of(op))
 
 
 def look(
@@ -100,7 +99,7 @@ def look(
 ) -> Seen:
     """The values of the step `fed`; `variables` are those that the session holds, by name. Raises OpError."""
     _, ran = observed.executed(losses, gradients, fed.feeds)
-    if any(map(observed.goes_inside, ran)):
+    if any(map(walk.goes_inside, ran)):
         try:
             return probed.look(graph, variables, fed, losses, gradients)
         except (

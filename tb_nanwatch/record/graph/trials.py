@@ -6,16 +6,18 @@ control is the same steps with nothing changed.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 
 from tb_nanwatch.format.records import Origin
-from tb_nanwatch.record.graph import guards, names, walk
+from tb_nanwatch.record.graph import flat, guards, names, walk
+from tb_nanwatch.record.graph.guarded import guarded
 from tb_nanwatch.record.graph.memory import Fed
 from tb_nanwatch.record.replay import remedies
 from tb_nanwatch.record.replay.remedies import EXTREME
@@ -28,6 +30,7 @@ TRAINED: Final = ("forward", "loss", "backward", "update")
 
 Feeds = dict[Any, Any]
 Change = Callable[[Feeds], Feeds]  # from what the program feeds to what is fed
+Run = tuple[bool, int, list[float]]  # whether all stayed finite, steps, the losses
 
 
 @dataclass
@@ -44,7 +47,7 @@ class Bench:
     op: Any = None
     _control: bool | None = field(default=None)
 
-    def run(self, change: Change, horizon: int = HORIZON) -> tuple[bool, int, list[float]]:
+    def run(self, change: Change, horizon: int = HORIZON) -> Run:
         """(whether all stayed finite, steps, the losses) from the kept variables on."""
         load(self.session, self.graph, self.variables)
         weights = list(variables(self.graph).values())
@@ -63,6 +66,10 @@ class Bench:
             if over:
                 return steps >= len(self.steps), steps, losses
 
+    def with_(self, change: Change) -> Callable[[int], Run]:
+        """The attempt to run so many steps with other feeds."""
+        return functools.partial(self.run, change)
+
     @property
     def control(self) -> bool:
         """Whether the unchanged steps fail here too."""
@@ -73,12 +80,12 @@ class Bench:
 
 def run(bench: Bench, origin: Origin, through_where: bool) -> Iterator[dict[str, Any]]:
     """Entries for JSON, one a trial, likeliest first."""
-    guarded = [words for _, _, _, words in guards.GUARDS.values()]
-    for name, note, value, also, change in _plan(bench, origin, through_where):
+    brief = [words for _, _, _, words in guards.GUARDS.values()]
+    for name, note, value, also, attempt in _plan(bench, origin, through_where):
         entry: dict[str, Any] = {"remedy": name, "note": note, "also": list(also), "losses": []}
         entry |= {} if value is None else {"value": value}
-        if isinstance(change, str):
-            yield entry | {"outcome": "not_run", "steps": 0, "control": "not_run", "note": change}
+        if isinstance(attempt, str):
+            yield entry | {"outcome": "not_run", "steps": 0, "control": "not_run", "note": attempt}
             continue
         if time.monotonic() > bench.deadline:
             yield entry | {
@@ -90,8 +97,8 @@ def run(bench: Bench, origin: Origin, through_where: bool) -> Iterator[dict[str,
                 why = f"{note}; the same steps unchanged were finite, too"
                 yield entry | {"outcome": "inconclusive", "steps": 0, "control": "finite", "note": why}
                 return
-            horizon = len(bench.steps) + BEYOND if note in guarded else HORIZON
-            finite, steps, losses = bench.run(change, horizon)
+            horizon = len(bench.steps) + BEYOND if note in brief else HORIZON
+            finite, steps, losses = attempt(horizon)
         except (tf.errors.OpError, ValueError, TypeError) as error:
             why = f"{note}; {type(error).__name__}: {str(error).splitlines()[0][:200]}"
             yield entry | {"outcome": "inconclusive", "steps": 0, "control": "not_run", "note": why}
@@ -105,7 +112,8 @@ def run(bench: Bench, origin: Origin, through_where: bool) -> Iterator[dict[str,
         }  # fmt: skip
 
 
-Planned = tuple[str, str, float | None, tuple[str, ...], Change | str]
+Attempt = Callable[[int], Run]  # from the number of steps
+Planned = tuple[str, str, float | None, tuple[str, ...], Attempt | str]
 
 
 def _plan(bench: Bench, origin: Origin, through_where: bool) -> Iterator[Planned]:
@@ -115,7 +123,7 @@ def _plan(bench: Bench, origin: Origin, through_where: bool) -> Iterator[Planned
         number, kept, name, words = guard
         also = guards.ALSO.get(kind, ())
         named = ("safe_where", name, *also) if through_where else (name, *also)
-        yield named[0], words, None, named[1:], _kept_inside(bench, bench.op.inputs[number], kept)
+        yield named[0], words, None, named[1:], _guarded(bench, number, kept)
     if guard is None and origin.phase in TRAINED:
         yield from _slower(bench)
     yield from _cleaner(bench, origin)
@@ -125,8 +133,24 @@ def _plan(bench: Bench, origin: Origin, through_where: bool) -> Iterator[Planned
         yield "clip_gradients", "global norm of the gradients at most 1", 1.0, (), _clipped(bench, 1.0)
 
 
-def _kept_inside(bench: Bench, tensor: Any, kept: Callable[[Any], Any]) -> Change:
-    return lambda given: {**given, tensor: kept(bench.session.run(tensor, given))}
+def _guarded(bench: Bench, number: int, kept: Callable[[Any], Any]) -> Attempt:
+    if bench.op.graph is bench.graph and not walk.goes_inside(bench.op):
+        tensor = bench.op.inputs[number]
+        return bench.with_(lambda given: {**given, tensor: kept(bench.session.run(tensor, given))})
+
+    def inside(horizon: int) -> Run:
+        copy = guarded(bench.graph, bench.steps, bench.losses, bench.gradients, (bench.op, number), kept)
+        with tf.compat.v1.Session(graph=copy.graph, config=flat.config()) as session:
+            return replace(
+                bench,
+                session=session,
+                graph=copy.graph,
+                steps=copy.steps,
+                losses=copy.losses,
+                gradients=copy.gradients,
+            ).run(lambda given: given, horizon)
+
+    return inside
 
 
 def _slower(bench: Bench) -> Iterator[Planned]:
@@ -142,7 +166,7 @@ def _slower(bench: Bench) -> Iterator[Planned]:
             values = bench.session.run(rates, given)
             return {**given, **{t: v * v.dtype.type(factor) for t, v in zip(rates, values, strict=True)}}
 
-        yield name, f"learning rate times {factor:g}", factor, (), change
+        yield name, f"learning rate times {factor:g}", factor, (), bench.with_(change)
 
 
 def _cleaner(bench: Bench, origin: Origin) -> Iterator[Planned]:
@@ -160,7 +184,7 @@ def _cleaner(bench: Bench, origin: Origin) -> Iterator[Planned]:
                 else given
             )
 
-        yield name, remedies.without_samples(bad), None, (), without
+        yield name, remedies.without_samples(bad), None, (), bench.with_(without)
     elif bad:
         yield name, "", None, (), f"all {size} samples of the batch fail: there is no good one to keep"
     sizes = {
@@ -176,14 +200,16 @@ def _cleaner(bench: Bench, origin: Origin) -> Iterator[Planned]:
             f"{told}, the largest magnitude",
             None,
             (),
-            lambda given: {
-                t: np.asarray(v) / np.asarray(v).dtype.type(large[t.name]) if t.name in large else v
-                for t, v in given.items()
-            },
+            bench.with_(
+                lambda given: {
+                    t: np.asarray(v) / np.asarray(v).dtype.type(large[t.name]) if t.name in large else v
+                    for t, v in given.items()
+                }
+            ),
         )
 
 
-def _clipped(bench: Bench, bound: float) -> Change | str:
+def _clipped(bench: Bench, bound: float) -> Attempt | str:
     dense = [t for t in bench.gradients if isinstance(t, tf.Tensor) and bench.graph.is_feedable(t)]
     if not dense or len(dense) != len(bench.gradients):
         return "the graph does not let its gradients be fed"
@@ -194,7 +220,7 @@ def _clipped(bench: Bench, bound: float) -> Change | str:
         scale = bound / norm if norm > bound else 1.0
         return {**given, **{t: v * v.dtype.type(scale) for t, v in zip(dense, values, strict=True)}}
 
-    return change
+    return bench.with_(change)
 
 
 # ---------------------------------------------------------------- the session

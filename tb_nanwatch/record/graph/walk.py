@@ -30,7 +30,16 @@ _READS: Final = frozenset(
     ["ReadVariableOp", "VarIsInitializedOp", "IsVariableInitialized", "VariableShape", "DestroyResourceOp"]
 )
 FUNCTIONS: Final = frozenset(
-    ["If", "StatelessIf", "While", "StatelessWhile", "Case", "PartitionedCall", "StatefulPartitionedCall"]
+    [
+        "If",
+        "StatelessIf",
+        "While",
+        "StatelessWhile",
+        "Case",
+        "StatelessCase",
+        "PartitionedCall",
+        "StatefulPartitionedCall",
+    ]
 )
 _LOADED: Final = ("Const", "Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "RestoreV2", "Restore")
 
@@ -58,6 +67,11 @@ def downstream(tensors: Iterable[Any]) -> set[Any]:
                 found.add(op)
                 waiting += op.outputs
     return found
+
+
+def goes_inside(op: Any) -> bool:
+    """Whether an op is part of a loop or a branch, or calls a function: its values cannot be fetched."""
+    return op._get_control_flow_context() is not None or op.type in FUNCTIONS
 
 
 def home(tensor: Any) -> Any:
