@@ -64,7 +64,7 @@ def source_sentence(origin: Origin, replay: Mapping[str, Any]) -> Iterator[str]:
     source = origin.source
     if source is None or not source.file:
         return
-    code = words.printable(source.code.strip())
+    code = words.printable(source.code.strip(), words.LONGEST_CODE)
     code = code if "`" in code else f"`{code}`"
     if code_of(origin):
         yield f"The line is {words.printable(source.file)}:{source.line}: {code}."

@@ -123,7 +123,7 @@ def where_inside(code: str, op_type: str, valid: str, harmless: str, divides: bo
 def kept(code: str, otherwise: str) -> str:
     """How the statement `code` begins, for a general line in its place: "neg = ", "return "; else "`otherwise` = ".
 
-    It need not parse: it may be the first line of several. Of several statements nobody knows which is meant.
+    It need not parse: it may be one line of a long one. Of several statements nobody knows which is meant.
     """
     if ";" in code:
         return f"{otherwise} = "

@@ -10,12 +10,13 @@ from typing import Final
 from tb_nanwatch.format.records import Counts
 
 LONGEST_NAME: Final = 120  # of a name in a sentence; names come from logs and may be anything
+LONGEST_CODE: Final = 480  # of a statement
 
 
-def printable(name: str) -> str:
+def printable(name: str, longest: int = LONGEST_NAME) -> str:
     """A name from a log with everything unprintable escaped, so that it cannot steer a terminal or break a line."""
     text = escaped(name)
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def escaped(text: str) -> str:

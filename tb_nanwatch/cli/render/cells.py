@@ -81,7 +81,7 @@ def origin(found: PostMortem) -> Table:
         ("layer", words.printable(it.layer)),
         ("line", f"{words.printable(source.file)}:{source.line}" if source and source.file else ""),
         ("function", words.printable(source.function) if source else ""),
-        ("code", words.printable(source.code.strip()) if source else ""),
+        ("code", words.printable(source.code.strip(), words.LONGEST_CODE) if source else ""),
         (
             "in the library" if is_library(library_file) else "called from",
             f"{library_file}:{library.get('line', '')}" if library_file else "",

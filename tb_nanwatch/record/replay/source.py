@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import sys
 import sysconfig
@@ -11,6 +10,7 @@ from types import CodeType
 from typing import Any, Final
 
 from tb_nanwatch.format.records import Source
+from tb_nanwatch.record.replay.statement import written
 
 _HERE: Final = str(Path(__file__).resolve().parents[2])
 _LIBRARIES: Final = tuple(
@@ -92,4 +92,4 @@ def _worth_naming(filename: str) -> bool:
 
 def _source(frame: Frame) -> Source:
     code, line = frame
-    return Source(code.co_filename, line, code.co_name, linecache.getline(code.co_filename, line).strip())
+    return Source(code.co_filename, line, code.co_name, written(code.co_filename, line))
