@@ -146,3 +146,36 @@ def test_a_variable_that_the_optimizer_was_not_given(tmp_path: Path) -> None:
         for i in range(0, len(x), BATCH):
             step(tf.constant(x[i : i + BATCH]), tf.constant(y[i : i + BATCH]))
     assert rules(tmp_path) == [("update_too_small", "in/kernel")]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "weight", "says"),
+    [
+        (lambda: keras.optimizers.RMSprop(1e-3), 1e21, "its square is beyond float32"),
+        (lambda: keras.optimizers.Adagrad(1e-2), 1e21, "its square is beyond float32"),
+        (lambda: keras.optimizers.RMSprop(1e-3), 1e17, "keeps that for long"),
+    ],
+    ids=["rmsprop", "adagrad", "finite"],
+)
+def test_a_training_that_ends_by_the_square_of_a_gradient(
+    optimizer: Any, weight: float, says: str, tmp_path: Path
+) -> None:
+    """One sample of enormous weight: loss, gradients and weights stay finite, and no step changes anything any more."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(stack("tanh", "glorot_uniform"))
+    made = optimizer()
+    model.compile(made, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    x, y = data(120)
+    weights = np.ones(len(y), np.float32)
+    weights[20 * BATCH + 3] = weight
+    watcher = nanwatch.NanWatch(tmp_path)
+    model.fit(x, y, BATCH, shuffle=False, verbose=0, sample_weight=weights, callbacks=[watcher])
+    slots = [np.asarray(v) for v in made.variables if np.ndim(v) == 2]
+    assert any(np.isinf(v).any() for v in slots) == (weight == 1e21)
+    run = only_run(tmp_path)
+    assert run.incidents == ()
+    told = next(f for f in examine(run).entry["findings"] if f["rule"] == "stalled")
+    assert (told["tensor"], told["first_step"]) == ("hidden0/kernel", 30)
+    assert says in " ".join(told["evidence"])
+    assert "at step 20" in " ".join(told["evidence"])

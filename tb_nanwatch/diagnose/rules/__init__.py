@@ -23,6 +23,7 @@ from tb_nanwatch.diagnose.rules.learning_rate_too_low import learning_rate_too_l
 from tb_nanwatch.diagnose.rules.loss_spike import loss_spike
 from tb_nanwatch.diagnose.rules.saturated_activation import saturated_activation
 from tb_nanwatch.diagnose.rules.small_headroom import small_headroom
+from tb_nanwatch.diagnose.rules.stalled import stalled
 from tb_nanwatch.diagnose.rules.symmetric_weights import symmetric_weights
 from tb_nanwatch.diagnose.rules.update_too_large import update_too_large
 from tb_nanwatch.diagnose.rules.update_too_small import update_too_small
@@ -44,6 +45,7 @@ RULES: tuple[Rule, ...] = (
     learning_rate_too_low,
     update_too_large,
     update_too_small,
+    stalled,
     dead_relu,
     saturated_activation,
     input_extreme_scale,

@@ -33,7 +33,7 @@ def update_too_small(run: Run) -> Iterable[Finding]:
     if last - run.first_step + 1 < FEWEST_STEPS:
         return
     moved = moves(run, last)
-    still = [m for m in moved if len(m.ratios) >= FEWEST and m.asked >= ASKED and (m.ratios <= RATIO).all()]
+    still = [m for m in moved if len(m.ratios) >= FEWEST and m.asked >= ASKED and _never_moved(run, m, last)]
     few_bits = [m for m in still if m.info.dtype in BITS]
     if not still or (len(still) == len(moved) and not (len(few_bits) == len(still) and _frozen(run, still, last))):
         return
@@ -57,6 +57,14 @@ def update_too_small(run: Run) -> Iterable[Finding]:
     yield Finding(
         "update_too_small", "warning", first.info.name, run.first_step, last, tuple(evidence), remedies, "weight"
     )
+
+
+def _never_moved(run: Run, m: Moves, last: int) -> bool:
+    """Whether no update was anything, also of those that `m` does not reach back to."""
+    if (m.ratios > RATIO).any():
+        return False
+    whole = run.binned(f"update/{m.info.name}", "update_ratio", run.first_step, last, BINS).high
+    return not (whole[np.isfinite(whole)] > RATIO).any()
 
 
 def _frozen(run: Run, still: Sequence[Moves], last: int) -> bool:

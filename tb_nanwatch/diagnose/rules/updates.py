@@ -47,17 +47,17 @@ def moves(run: Run, last: int, fewest: int = FEWEST_MEASURED) -> tuple[Moves, ..
     found = []
     beginning = at_beginning(run)
     for info in depth.thinned(depth.matrices(run.kind("gradient"))):
-        newest = _known(run, info, max(run.first_step, last - LOOKED_AT + 1), last)
+        newest = ratios_of(run, info, max(run.first_step, last - LOOKED_AT + 1), last)
         ratios = np.array(list(newest.values()))
         if len(ratios) < fewest:
             continue
-        first = _known(run, info, 0, 0).get(0, np.nan) if beginning else np.nan
+        first = ratios_of(run, info, 0, 0).get(0, np.nan) if beginning else np.nan
         found.append(Moves(info, ratios, first, _asked(run, info, last), beginning and constant(run, info) == 0))
     return tuple(found)
 
 
-def _known(run: Run, info: TensorInfo, first: int, last: int) -> dict[int, float]:
-    """Step to update over weight."""
+def ratios_of(run: Run, info: TensorInfo, first: int, last: int) -> dict[int, float]:
+    """Step to update over weight, of the full steps that made a gradient for the matrix."""
     series = run.series(f"update/{info.name}", "update_ratio", first, last)
     with_gradient = np.isin(series.steps, run.series(info.tag, "norm", first, last).steps)
     known = np.isfinite(series.values) & with_gradient
