@@ -1,6 +1,6 @@
 """Healthy training of the benchmark networks, and under dynamic loss scaling: there must be no incident.
 
-    python -m benchmarks.false_origins [--networks mlp,lstm] [--steps 1000] [--policies float32,mixed_float16]
+    python -m benchmarks.false_origins [--networks mlp,lstm] [--policies float32,mixed_float16] [--batch 2]
 
 Exit code 1 if any run tells of an incident.
 """
@@ -22,20 +22,21 @@ def main() -> int:
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--policies", default="float32,mixed_float16")
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--batch", type=int, help="samples of each batch, all unless told: float16 is slow on CPUs")
     parser.add_argument("--jit", action="store_true", help="compile with XLA")
     args = parser.parse_args()
     found = 0
     for policy in args.policies.split(","):
         for network in args.networks.split(","):
             start = time.monotonic()
-            steps, incidents, skipped = trained(network, policy, args.steps, args.jit)
+            steps, incidents, skipped = trained(network, policy, args.steps, args.jit, args.batch)
             found += len(incidents)
             what = f"{steps:,} steps, {skipped} skipped updates, {len(incidents)} incidents {incidents or ''}"
             print(f"{network:12} {policy:14} {what} in {time.monotonic() - start:.0f} s", flush=True)
     return 1 if found else 0
 
 
-def trained(network: str, policy: str, steps: int, jit: bool) -> tuple[int, list[Any], int]:
+def trained(network: str, policy: str, steps: int, jit: bool, batch: int | None) -> tuple[int, list[Any], int]:
     """(recorded steps, (first step, origin) of the incidents, updates that dynamic loss scaling left out)."""
     import keras
     import tensorflow as tf
@@ -52,7 +53,7 @@ def trained(network: str, policy: str, steps: int, jit: bool) -> tuple[int, list
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=2.0**24, dynamic_growth_steps=100)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, jit_compile=jit)
-    x, y = chosen.data()
+    x, y = (array[:, :batch] for array in chosen.data())
     batches = tf.data.Dataset.from_tensor_slices((x, y)).repeat().take(steps)
     assert len(x) == BATCHES
     with tempfile.TemporaryDirectory() as logdir:
