@@ -108,6 +108,8 @@ def test_the_op_its_line_and_what_would_have_held(program: str, control_flow: st
     assert text in lines[origin.source.line - first]
     assert origin.samples == samples
     assert any((i.min, i.max) == pytest.approx(extent) for i in origin.inputs)
+    assert [n["op_type"] for n in replay["graph"] if n["role"] == "origin"] == [op_type]
+    assert {n["role"] for n in replay["graph"]} == {"producer", "origin", "consumer"}
     guard = replay["trials"][0]
     assert (guard["remedy"], guard["outcome"], guard["control"]) == (remedy, "finite", "nonfinite")
 

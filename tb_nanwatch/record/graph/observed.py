@@ -99,6 +99,23 @@ class Seen:
                     queue += self._spoiled(op)
         return found
 
+    def producers(self, op: Any) -> list[Any]:
+        """The ops that made what an op took in, past those that only hand on."""
+        return list(dict.fromkeys(walk.home(t) for t in op.inputs))
+
+    def consumers(self, op: Any) -> list[Any]:
+        """The ops that take what an op puts out, past those that only hand on; also in a later round of a loop."""
+        found: dict[Any, None] = {}
+        waiting, met = [op], {op}
+        while waiting:
+            for after in [o for t in waiting.pop().outputs for o in self._consumers.get(t.name, ()) if o not in met]:
+                met.add(after)
+                if after.type in walk.HANDS_ON:
+                    waiting.append(after)
+                else:
+                    found[after] = None
+        return list(found)
+
     def is_thrown_away(self, op: Any) -> bool:
         """Whether a tf.where of the forward pass took the bad values of an op, or what they made, and chose others."""
         waiting, done = [op], {op}

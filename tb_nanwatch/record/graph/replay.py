@@ -8,7 +8,6 @@ That ends in a plain "not possible".
 
 from __future__ import annotations
 
-import linecache
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,10 @@ from tb_nanwatch.record.graph import observed, probed, trials, walk
 from tb_nanwatch.record.graph.memory import Fed, Memory
 from tb_nanwatch.record.graph.observed import Seen
 from tb_nanwatch.record.replay import source
+from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD
+from tb_nanwatch.record.replay.origin import NEIGHBOURS
 from tb_nanwatch.record.replay.rerun import Outcome
+from tb_nanwatch.record.replay.statement import written
 
 MOST_SAMPLES: Final = 1024
 
@@ -154,6 +156,7 @@ def _found(seen: Seen, op: Any, reached: set[str], layers: Sequence[str]) -> Out
         extra["through_where"] = True
     lines = _lines(seen.original(forward))
     extra["stack"] = [asdict(line) for line in lines]
+    extra["graph"] = _neighbourhood(seen, op, layers)
     outputs = [np.asarray(seen.values[t.name], np.float64) for t in op.outputs if t.name in seen.values]
     size = next((len(v) for v in map(np.asarray, seen.feeds.values()) if v.ndim), 0)
     origin = Origin(
@@ -172,6 +175,20 @@ def _found(seen: Seen, op: Any, reached: set[str], layers: Sequence[str]) -> Out
     return Outcome(origin, extra)
 
 
+def _neighbourhood(seen: Seen, op: Any, layers: Sequence[str]) -> list[dict[str, Any]]:
+    """Producers, the origin and consumers, for a small graph."""
+    groups = (("producer", seen.producers(op)), ("origin", [op]), ("consumer", seen.consumers(op)))
+    found = []
+    for role, group in groups:
+        for near in group[:NEIGHBOURS]:
+            states = [seen.bad(t) for t in near.outputs]
+            bad = [name for place, name in enumerate(("nan", "inf")) if any(state[place] for state in states)]
+            stage = FORWARD if near in seen.forward else BACKWARD
+            layer = _layer(seen.original(near), layers)
+            found.append({"role": role, "op_type": near.type, "layer": layer, "stage": stage, "state": bad})
+    return found
+
+
 def _layer(op: Any, layers: Sequence[str]) -> str:
     """The layer whose scope an op lies in. A loop or a function around the layer puts names of its own before it."""
     inside = op._get_control_flow_context() is not None
@@ -181,10 +198,7 @@ def _layer(op: Any, layers: Sequence[str]) -> str:
 def _lines(op: Any, most: int = 8) -> list[Source]:
     """The lines of the user's own code that made an op, innermost first."""
     frames = [f for f in reversed(list(op.traceback or ())) if source.is_users(f.filename)]
-    return [
-        Source(f.filename, f.lineno or 0, f.name, linecache.getline(f.filename, f.lineno or 0).strip())
-        for f in frames[:most]
-    ]
+    return [Source(f.filename, f.lineno or 0, f.name, written(f.filename, f.lineno or 0)) for f in frames[:most]]
 
 
 def _operand(tensor: Any, value: Any) -> OperandStats:

@@ -216,9 +216,10 @@ def _clipped(bench: Bench, bound: float) -> Attempt | str:
 
     def change(given: Feeds) -> Feeds:
         values = bench.session.run(dense, given)
-        norm = float(np.sqrt(sum(np.square(v.astype(np.float64)).sum() for v in values)))
-        scale = bound / norm if norm > bound else 1.0
-        return {**given, **{t: v * v.dtype.type(scale) for t, v in zip(dense, values, strict=True)}}
+        with np.errstate(all="ignore"):  # they may be what they were before: bad
+            norm = float(np.sqrt(sum(np.square(v.astype(np.float64)).sum() for v in values)))
+            scale = bound / norm if norm > bound else 1.0
+            return {**given, **{t: v * v.dtype.type(scale) for t, v in zip(dense, values, strict=True)}}
 
     return bench.with_(change)
 
