@@ -14,6 +14,8 @@ import tensorflow as tf
 from recorded import only_run
 
 import tb_nanwatch as nanwatch
+from tb_nanwatch.record.graph import flat, observed
+from tb_nanwatch.record.graph.memory import Fed
 
 tf1 = tf.compat.v1
 START = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
@@ -135,20 +137,198 @@ def test_a_healthy_loop_has_no_incident(control_flow: str, tmp_path: Path) -> No
     assert only_run(tmp_path).incidents == ()
 
 
-def train(build: Callable[[Any, Any], Any], logdir: Path, **options: Any) -> None:
-    """Four steps on two samples of four; the second one of step 2 begins with a zero."""
+# ---------------------------------------------------------------- what else programs do
+
+
+def log_of(x: Any, w: Any) -> Any:
+    """The logarithm of x in a loop: -inf where x is 0."""
+    return tf1.while_loop(lambda n, _: n < 2, lambda n, h: (n + 1, h * w + tf.math.log(x)), (0, x * w))[1]
+
+
+def test_a_case_is_looked_into(control_flow: str, tmp_path: Path) -> None:
+    def build(x: Any, w: Any) -> Any:
+        rank = tf.cast(tf.reduce_sum(x) * 0, tf.int32)
+        return tf.switch_case(rank, [lambda: tf.math.log(x) * w, lambda: tf.sqrt(x) * w])
+
+    train(build, tmp_path, trial_seconds=0)
+    assert named(tmp_path) == (
+        "Log",
+        (1,),
+        "return tf.switch_case(rank, [lambda: tf.math.log(x) * w, lambda: tf.sqrt(x) * w])",
+    )
+
+
+def test_where_no_copy_can_run_what_cannot_be_fetched_is_left_out() -> None:
+    with tf1.Graph().as_default() as graph, tf1.Session() as session:
+        x = tf1.placeholder(tf.float32, [2, 4], "x")
+        chosen = tf.switch_case(tf.constant(0), [lambda: tf.math.log(x), lambda: tf.sqrt(x)])
+        loss = tf.reduce_mean(chosen)
+        seen = observed.fetched(session, graph, Fed(0, None, {"x:0": rows(2)}), [loss], [])
+    assert seen.bad(loss) == (False, True)
+    assert any(not graph.is_fetchable(t) for op in seen.ops for t in op.outputs)
+
+
+def test_a_divisor_that_a_loop_does_not_change_is_guarded_in_its_gradient(control_flow: str, tmp_path: Path) -> None:
+    def build(x: Any, w: Any) -> Any:
+        return tf1.while_loop(lambda n, _: n < 2, lambda n, h: (n + 1, h * w / x), (0, x * w))[1]
+
+    train(build, tmp_path, trial_seconds=30)
+    assert named(tmp_path)[:2] == ("RealDiv", (1,))
+    assert guarded(tmp_path) == ("guard_division", "finite")
+
+
+def test_a_gradient_that_was_written_out_has_its_own_line(control_flow: str, tmp_path: Path) -> None:
+    def build(x: Any, w: Any) -> Any:
+        @tf.custom_gradient
+        def root(a: Any) -> Any:
+            return 2 * tf.sqrt(a), lambda dy: dy / tf.sqrt(a)
+
+        return tf1.while_loop(lambda n, _: n < 2, lambda n, h: (n + 1, root(h) * w), (0, x * w))[1]
+
+    train(build, tmp_path, trial_seconds=30)
+    assert named(tmp_path) == ("RealDiv", (1,), "return 2 * tf.sqrt(a), lambda dy: dy / tf.sqrt(a)")
+    (incident,) = only_run(tmp_path).incidents
+    assert incident.origin.phase == "backward"
+    assert "forward_op" not in json.loads(incident.replay_json)
+    assert guarded(tmp_path) == ("guard_division", "finite")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "words"),
+    [(tf.float16, "log(max(x, 0.0001))"), (tf.bfloat16, "log(max(x, 1e-10))")],
+    ids=["half", "brain"],
+)
+def test_guards_and_trials_of_half_precision(dtype: Any, words: str, control_flow: str, tmp_path: Path) -> None:
+    with tf1.Graph().as_default():
+        x = tf1.placeholder(dtype, [None, 4], "x")
+        w = tf1.get_variable("w", initializer=tf.constant(START, dtype), use_resource=True)
+        steps(tf.reduce_mean(log_of(x, w)), lambda step: {x: rows(step).astype(dtype.as_numpy_dtype)}, tmp_path)
+    assert named(tmp_path)[:2] == ("Log", (1,))
+    assert guarded(tmp_path) == ("clip_predictions_or_from_logits", "finite")
+    (incident,) = only_run(tmp_path).incidents
+    assert json.loads(incident.replay_json)["trials"][0]["note"] == words
+
+
+def test_tables_are_filled(control_flow: str, tmp_path: Path) -> None:
+    with tf1.Graph().as_default():
+        x, word = tf1.placeholder(tf.float32, [None, 4], "x"), tf1.placeholder(tf.string, [None], "word")
+        pairs = tf.lookup.KeyValueTensorInitializer(["a", "b"], tf.constant([0, 1], tf.int64))
+        w = tf1.get_variable("w", initializer=np.stack([START, START]), use_resource=True)
+        chosen = tf.nn.embedding_lookup(w, tf.lookup.StaticHashTable(pairs, -1).lookup(word))
+        steps(tf.reduce_mean(log_of(x, chosen)), lambda step: {x: rows(step), word: ["b", "a"]}, tmp_path)
+    assert named(tmp_path)[:2] == ("Log", (1,))
+    assert guarded(tmp_path) == ("clip_predictions_or_from_logits", "finite")
+
+
+def test_what_lies_before_a_tensor_that_is_fed_is_not_needed(control_flow: str, tmp_path: Path) -> None:
+    with tf1.Graph().as_default():
+        middle = tf.sqrt(tf1.placeholder(tf.float32, [None, 4], "x"))
+        w = tf1.get_variable("w", initializer=START, use_resource=True)
+        steps(tf.reduce_mean(log_of(middle, w)), lambda step: {middle: rows(step)}, tmp_path)
+    assert named(tmp_path)[:2] == ("Log", (1,))
+    assert guarded(tmp_path) == ("clip_predictions_or_from_logits", "finite")
+
+
+def test_the_element_of_a_data_set_is_that_of_the_step(control_flow: str, tmp_path: Path) -> None:
+    with tf1.Graph().as_default():
+        batches = tf1.data.Dataset.from_tensor_slices(np.stack([rows(step) for step in range(4)])).repeat()
+        x = tf1.data.make_one_shot_iterator(batches).get_next()
+        w = tf1.get_variable("w", initializer=START, use_resource=True)
+        steps(tf.reduce_mean(log_of(x, w)), lambda _: {}, tmp_path)
+    assert named(tmp_path)[:2] == ("Log", (1,))
+
+
+def test_a_queue_is_not_waited_for(tmp_path: Path) -> None:
+    with tf1.Graph().as_default():
+        queue = tf1.FIFOQueue(9, [tf.float32], [[2, 4]])
+        put = queue.enqueue_many(np.stack([rows(step) for step in range(4)]))
+        w = tf1.get_variable("w", initializer=START, use_resource=True)
+        steps(tf.reduce_mean(tf.math.log(queue.dequeue() * w)), lambda _: {}, tmp_path, before=put)
+    (incident,) = only_run(tmp_path).incidents
+    replay = json.loads(incident.replay_json)
+    assert replay["replay"] == "not possible"
+    assert replay["why"].startswith("fifo_queue_Dequeue waits for what a thread of the program brings")
+
+
+def test_a_function_of_a_graph_that_was_loaded(control_flow: str, tmp_path: Path) -> None:
     with tf1.Graph().as_default():
         x = tf1.placeholder(tf.float32, [None, 4], "x")
         w = tf1.get_variable("w", initializer=START, use_resource=True)
-        loss = tf.reduce_mean(build(x, w))
-        optimizer = tf1.train.GradientDescentOptimizer(1e-9)
-        pairs = optimizer.compute_gradients(loss)
-        apply = optimizer.apply_gradients(pairs)
-        with tf1.Session() as raw:
-            raw.run(tf1.global_variables_initializer())
-            session = nanwatch.watch_session(raw, logdir, loss=loss, grads_and_vars=pairs, **options)
-            for step in range(4):
-                rows = np.full((2, 4), 3.0, np.float32)
-                rows[1, 0] = 0.0 if step == 2 else 3.0
-                session.run(apply, {x: rows})
-            session.close()
+        loss = tf.reduce_mean(function(x, w))
+        apply = tf1.train.GradientDescentOptimizer(1e-9).minimize(loss)
+        tf1.train.export_meta_graph(str(tmp_path / "graph"))
+    with tf1.Graph().as_default() as graph:
+        tf1.train.import_meta_graph(str(tmp_path / "graph"))
+        run_steps(
+            graph.get_operation_by_name(apply.name), graph.get_tensor_by_name(loss.name), None,
+            lambda step: {"x:0": rows(step)}, tmp_path / "run",
+        )  # fmt: skip
+    (incident,) = only_run(tmp_path / "run").incidents
+    assert (incident.origin.op_type, incident.origin.samples) == ("Log", (1,))
+    assert guarded(tmp_path / "run") == ("clip_predictions_or_from_logits", "finite")
+
+
+def test_a_copy_holds_what_the_step_needs(control_flow: str) -> None:
+    with tf1.Graph().as_default() as graph:
+        x = tf1.placeholder(tf.float32, [2, 4], "x")
+        w = tf1.get_variable("w", initializer=START, use_resource=True)
+        tf1.get_variable("other", initializer=START, use_resource=True)
+        loss = tf.reduce_mean(log_of(x, w))
+        tf.reduce_sum(x, name="aside")
+        copy = flat.flatten(graph, [loss], [], [], ["x:0"])
+    names = {op.name for op in copy.graph.get_operations()}
+    assert not names & {"aside", "other"}
+    with copy.graph.as_default(), tf1.Session() as session:
+        assert [v.op.name for v in tf1.global_variables()] == ["w"]
+        session.run(tf1.global_variables_initializer())
+        found = session.run(copy.losses[0], {"x:0": np.full((2, 4), 3.0)})
+    log = np.log(np.float32(3))
+    assert found == pytest.approx(np.mean((3 * START * START + log) * START + log))
+
+
+def named(logdir: Path) -> tuple[str, tuple[int, ...], str]:
+    """(op, samples, its line) of the only incident, which is that of step 2 and was reproduced."""
+    (incident,) = only_run(logdir).incidents
+    assert (incident.first_step, json.loads(incident.replay_json)["replay"]) == (2, "reproduced")
+    assert incident.origin.source is not None
+    return incident.origin.op_type, incident.origin.samples, incident.origin.source.code
+
+
+def guarded(logdir: Path) -> tuple[str, str]:
+    """(remedy, outcome) of the first trial."""
+    (incident,) = only_run(logdir).incidents
+    trial = json.loads(incident.replay_json)["trials"][0]
+    return trial["remedy"], trial["outcome"]
+
+
+def rows(step: int) -> Any:
+    """float32[2, 4]; the second one of step 2 begins with a zero."""
+    made = np.full((2, 4), 3.0, np.float32)
+    made[1, 0] = 0.0 if step == 2 else 3.0
+    return made
+
+
+def train(build: Callable[[Any, Any], Any], logdir: Path, **options: Any) -> None:
+    """Four steps on `rows`."""
+    with tf1.Graph().as_default():
+        x = tf1.placeholder(tf.float32, [None, 4], "x")
+        w = tf1.get_variable("w", initializer=START, use_resource=True)
+        steps(tf.reduce_mean(build(x, w)), lambda step: {x: rows(step)}, logdir, **options)
+
+
+def steps(loss: Any, feed: Callable[[int], Any], logdir: Path, before: Any = (), **options: Any) -> None:
+    """Four steps of descent on a loss; `before` is run first."""
+    optimizer = tf1.train.GradientDescentOptimizer(tf.constant(1e-9, loss.dtype))
+    pairs = optimizer.compute_gradients(loss)
+    run_steps(optimizer.apply_gradients(pairs), loss, pairs, feed, logdir, before, **options)
+
+
+def run_steps(
+    apply: Any, loss: Any, pairs: Any, feed: Callable[[int], Any], logdir: Path, before: Any = (), **options: Any
+) -> None:
+    with tf1.Session() as raw:
+        raw.run([tf1.global_variables_initializer(), tf1.tables_initializer(), before])
+        session = nanwatch.watch_session(raw, logdir, loss=loss, grads_and_vars=pairs, **options)
+        for step in range(4):
+            session.run(apply, feed(step))
+        session.close()

@@ -85,6 +85,9 @@ class Guard(Remedy):
             op = getattr(op, "_original_op", None) or op
         if op.type != self._place.op_type:
             raise NotApplicable(f"{op.name} is no {self._place.op_type} in this graph")
+        self._number, self._kept, _, words = (
+            graph_guards.guard_of(op.type, op.outputs[0].dtype.base_dtype.name) or known
+        )
         self._tensor = op.inputs[self._number]
         self.words = f"{words}, for {op.name}"
         self._switches.met = 1

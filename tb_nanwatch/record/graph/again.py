@@ -15,7 +15,7 @@ import tensorflow as tf
 from tb_nanwatch.errors import CorruptData, NanWatchError, UsageError
 from tb_nanwatch.format.capsule import Opened
 from tb_nanwatch.format.records import Origin
-from tb_nanwatch.record.graph import replay, trials
+from tb_nanwatch.record.graph import replay, trials, walk
 from tb_nanwatch.record.graph.memory import Fed
 from tb_nanwatch.record.replay import batch
 from tb_nanwatch.record.replay.verdict import Verdict
@@ -37,12 +37,15 @@ def run(opened: Opened, build: Callable[[], Any], target: str) -> Verdict:
         fitting = {n: v for n, v in kept.items() if n in have and have[n].shape.is_compatible_with(v.shape)}
         with tf1.Session(graph=graph) as session:
             try:
+                waiting = walk.waits(walk.executed([loss.op, *(g.op for g in gradients)], feeds))
+                if waiting:
+                    raise NanWatchError(f"the step cannot run: {waiting} waits for what a thread of the program brings")
                 fed = Fed(opened.capsule.step, None, feeds)
                 trials.load(session, graph, fitting)
                 seen = replay.look(session, graph, session.run(trials.variables(graph)), fed, [loss], gradients)
                 value = float(np.mean(session.run(loss, feeds)))
             except tf.errors.OpError as error:
-                raise NanWatchError(f"the step cannot run: {str(error).splitlines()[0][:500]}") from error
+                raise NanWatchError(f"the step cannot run: {trials.told(error)[:500]}") from error
         outcome = replay.told(seen, Origin("loss", precision="op"), ())
     missing, unset = tuple(n for n in kept if n not in fitting), tuple(n for n in have if n not in fitting)
     if outcome.origin is not None:

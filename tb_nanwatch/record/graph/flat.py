@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,10 +17,13 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config
 from tensorflow.python.grappler import tf_optimizer
 from tensorflow.python.ops import script_ops
 
+from tb_nanwatch.record.graph import walk
+
 #: Attributes of calls and functions that keep TensorFlow from inlining: the copy is only looked at.
 _KEEP_APART: Final = ("_XlaMustCompile", "_noinline", "api_implements", "api_preferred_device")
 
 _VARIABLES: Final = (tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, tf.compat.v1.GraphKeys.LOCAL_VARIABLES)
+_TABLES: Final = tf.compat.v1.GraphKeys.TABLE_INITIALIZERS
 _GRADIENT: Final = re.compile(r"(?:^|/)gradients(?:_\d+)?/(.+?)_grad(?:/|$)")
 
 
@@ -51,7 +54,10 @@ class Flat:
 
     def of(self, op: Any) -> list[Any]:
         """The ops of the copy that stand for an op of the user's."""
-        return [one for one in self.graph.get_operations() if one.type == op.type and self.original(one) is op]
+        same = [one for one in self.graph.get_operations() if one.type == op.type]
+        if op.graph is self._user or hasattr(op.graph, "outer_graph"):
+            return [one for one in same if self.original(one) is op]
+        return [one for one in same if one.name == op.name]  # an op of another copy, made by no code of today
 
     def forward_of(self, op: Any, original: Any, forward: Collection[Any]) -> Any:
         """The op among `forward` that a gradient op belongs to, None if there is none.
@@ -72,9 +78,9 @@ def _alike(one: str, other: str) -> int:
 
 
 def flatten(
-    graph: Any, losses: Sequence[Any], gradients: Sequence[Any], keep: Sequence[str], feeds: Mapping[str, Any]
+    graph: Any, losses: Sequence[Any], gradients: Sequence[Any], keep: Sequence[str], feeds: Iterable[str]
 ) -> Flat:
-    """The copy of a graph; `keep`: names of ops that must stay beside variables and what losses and gradients need.
+    """The copy of what losses, gradients and the ops named in `keep` need of a graph; `feeds`: names of what is fed.
 
     Raises what TensorFlow's optimizer raises.
     """
@@ -83,9 +89,12 @@ def flatten(
     for end, tensor in zip(ends, [*losses, *gradients], strict=True):
         node = definition.node.add(name=end, op="Identity", input=[tensor.name])
         node.attr["T"].type = tensor.dtype.base_dtype.as_datatype_enum
+    fed = [graph.get_tensor_by_name(name) for name in feeds]
+    _feed(definition, fed)
+    kept = [*ends, *keep, *(tensor.op.name for tensor in fed)]
+    kept += _reduce(definition, kept, _states(graph))
     if definition.library.function:
-        fed = [name.partition(":")[0] for name in feeds]
-        definition = _inlined(definition, [*ends, *keep, *fed, *_needed(graph)])
+        definition = _inlined(definition, kept)
     copy = imported(definition, graph)
     places = {
         node.name: (info.original_func_names[0], info.original_node_names[0])
@@ -97,13 +106,18 @@ def flatten(
 
 
 def imported(definition: Any, user: Any) -> Any:
-    """A graph of a definition, with the variables of the user's graph that it was made from."""
+    """A graph of a definition, with those variables and tables of the user's graph that are in it."""
     made = tf.Graph()
+    there = {node.name for node in definition.node}
     with made.as_default():
         tf.import_graph_def(definition, name="")
         for key in _VARIABLES:
             for v in user.get_collection(key):
-                made.add_to_collection(key, type(v).from_proto(v.to_proto()))
+                if v.op.name in there:
+                    made.add_to_collection(key, type(v).from_proto(v.to_proto()))
+        for op in walk.fills(user):
+            if op.name in there:
+                made.add_to_collection(_TABLES, made.get_operation_by_name(op.name))
     return made
 
 
@@ -130,20 +144,57 @@ def call_of(
     return node
 
 
-def rewire(definition: Any, instead: Mapping[str, str]) -> None:
-    """Let all ops take other tensors in place of some, by name."""
-    for node in definition.node:
+def rewire(nodes: Iterable[Any], instead: Mapping[str, str]) -> None:
+    """Let ops take other tensors in place of some, by name."""
+    for node in nodes:
         for place, name in enumerate(node.input):
             node.input[place] = instead.get(name if ":" in name else f"{name}:0", name)
 
 
-def _needed(graph: Any) -> list[str]:
-    """Names of the ops that make a graph's variables what they are."""
-    protos = [v.to_proto() for key in _VARIABLES for v in graph.get_collection(key)]
-    names = [
-        n for p in protos for n in (p.variable_name, p.initializer_name, p.initial_value_name, p.snapshot_name) if n
-    ]
-    return [n.partition(":")[0] for n in names]
+def _feed(definition: Any, tensors: Sequence[Any]) -> None:
+    """Let what is fed need nothing: an op that something else waits for would run, though its value is given."""
+    single = {t.op.name: t for t in tensors if len(t.op.outputs) == 1}
+    for node in definition.node:
+        if node.name in single:
+            tensor = single[node.name]
+            node.Clear()
+            node.name, node.op = tensor.op.name, "Placeholder"
+            node.attr["dtype"].type = tensor.dtype.base_dtype.as_datatype_enum
+            node.attr["shape"].shape.CopyFrom(tensor.shape.as_proto())
+
+
+def _reduce(definition: Any, kept: Sequence[str], states: Mapping[str, Sequence[str]]) -> list[str]:
+    """Leave only what the ops named in `kept` need; the names of what makes their variables and tables what they are.
+
+    `states`: the latter by the name of the variable or table.
+    """
+    nodes = {node.name: node for node in definition.node}
+    found: set[str] = set()
+    begun: list[str] = []
+    waiting = list(kept)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [i.removeprefix("^").partition(":")[0] for i in nodes[name].input]
+            begun += states.get(name, ())
+            waiting += states.get(name, ())
+    left = [node for node in definition.node if node.name in found]
+    del definition.node[:]
+    definition.node.extend(left)
+    return begun
+
+
+def _states(graph: Any) -> dict[str, list[str]]:
+    """Names of the ops that make variables and tables what they are, by the name of the variable's or table's op."""
+    found: dict[str, list[str]] = {}
+    for v in (v for key in _VARIABLES for v in graph.get_collection(key)):
+        proto = v.to_proto()
+        names = (proto.variable_name, proto.initializer_name, proto.initial_value_name, proto.snapshot_name)
+        found.setdefault(v.op.name, []).extend(n.partition(":")[0] for n in names if n)
+    for op in walk.fills(graph):
+        found.setdefault(walk.home(op.inputs[0]).name, []).append(op.name)
+    return found
 
 
 def _inlined(definition: Any, keep: Sequence[str]) -> Any:

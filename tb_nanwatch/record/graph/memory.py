@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import tensorflow as tf
+
 EVERY: Final = 64  # steps between two readings of the variables
 
 
@@ -19,6 +21,10 @@ class Fed:
     step: int
     fetches: Any
     feeds: Mapping[str, Any]
+
+    def ends(self, graph: Any) -> list[Any]:
+        """The tensors and ops that were fetched."""
+        return [graph.as_graph_element(f) for f in tf.nest.flatten(self.fetches)]
 
     @property
     def size(self) -> int:

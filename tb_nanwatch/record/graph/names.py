@@ -48,7 +48,6 @@ _FUNCTIONS: Final = {
     "Softmax": "softmax",
 }
 _SUMS: Final = frozenset(["BiasAdd", "BiasAddV1", "Add", "AddV2"])
-_FEEDING: Final = ("IteratorGetNext", "OneShotIterator", "QueueDequeue", "ReaderRead")
 
 
 def variables(graph: Any, trained: Iterable[Any] = ()) -> list[NamedVariable]:
@@ -95,7 +94,7 @@ def inputs(operations: Iterable[Any]) -> list[Seen]:
     return [
         Seen("input", t.op.name if len(op.outputs) == 1 else f"{t.op.name}:{number}", "", "", t, shape_of(t))
         for op in operations
-        if op.type.startswith(_FEEDING)
+        if op.type.startswith(walk.FEEDING)
         for number, t in enumerate(op.outputs)
         if readable_here(t)
     ]

@@ -150,7 +150,7 @@ def fetched(session: Any, graph: Any, fed: Fed, losses: Sequence[Any], gradients
         for op in ran
         if op._get_control_flow_context() is None
         for t in op.outputs
-        if t.dtype.base_dtype in FLOATS and t.name not in fed.feeds
+        if t.dtype.base_dtype in FLOATS and t.name not in fed.feeds and graph.is_fetchable(t)
     ]
     got = session.run(wanted, trials.feeds(graph, fed))
     values = {t.name: v for t, v in zip(wanted, got, strict=True)} | floats(fed.feeds)
@@ -173,7 +173,7 @@ def sinks(losses: Sequence[Any], gradients: Sequence[Any]) -> dict[str, str]:
 
 def floats(feeds: Mapping[str, Any]) -> dict[str, Any]:
     """The floating ones of what was fed."""
-    return {name: value for name, value in feeds.items() if np.asarray(value).dtype.kind == "f"}
+    return {name: value for name, value in feeds.items() if trials.is_floating(np.asarray(value))}
 
 
 def state_of(value: Any) -> tuple[bool, bool]:

@@ -97,7 +97,7 @@ def _behind(definition: Any, probes: Sequence[_Probe]) -> Any:
         if "parallel_iterations" in node.attr:
             node.attr["parallel_iterations"].i = 1
     instead = {t.name: f"{_PREFIX}{n}:{place}" for n, p in enumerate(probes) for place, t in enumerate(p.outputs)}
-    flat.rewire(made, instead)
+    flat.rewire(made.node, instead)
     for number, p in enumerate(probes):
         taken = [(t.name, t.dtype) for t in p.outputs] + [(instead.get(t.name, t.name), t.dtype) for t in p.inputs]
         flat.call_of(made, f"{_PREFIX}{number}", p, taken, len(p.outputs))

@@ -28,6 +28,8 @@ from tb_nanwatch.record.replay.rerun import Outcome
 from tb_nanwatch.record.replay.statement import written
 
 MOST_SAMPLES: Final = 1024
+#: TensorFlow's file that asks each op for its gradient.
+_DERIVING: Final = "gradients_util.py"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ def investigate(
     steps = memory.until(step)
     if not steps or memory.variables is None:
         return Replayed(None, {"replay": "not possible", "why": "the state before this step was not kept"})
+    ends = [end for fed in steps for end in fed.ends(graph)]
+    waiting = walk.waits(walk.executed({e if isinstance(e, tf.Operation) else e.op for e in ends}, steps[-1].feeds))
+    if waiting:
+        why = f"{waiting} waits for what a thread of the program brings, which a session of its own does not get"
+        return Replayed(None, {"replay": "not possible", "why": why})
     start = time.monotonic()
     tf1 = tf.compat.v1
     with tf1.Session(graph=graph, config=tf1.ConfigProto(device_count={"GPU": 0})) as session:
@@ -71,7 +78,7 @@ def investigate(
                 )
                 outcome.extra["trials"] = _tried(bench, seen, outcome, coarse)
         except tf.errors.OpError as error:
-            why = f"the step cannot run in a session of its own: {str(error).splitlines()[0][:300]}"
+            why = f"the step cannot run in a session of its own: {trials.told(error)[:300]}"
             return Replayed(None, {"replay": "not possible", "why": why})
     outcome.extra.update(replayed_steps=len(steps), seconds=round(time.monotonic() - start, 3))
     return Replayed(outcome.origin, outcome.extra, fed=steps[-1], variables=values)
@@ -86,14 +93,15 @@ def _tried(bench: trials.Bench, seen: Seen, outcome: Outcome, coarse: Origin) ->
         for entry in trials.run(bench, origin, bool(outcome.extra.get("through_where"))):
             done.append(entry)  # noqa: PERF402  # what was done before an error stays
     except tf.errors.OpError as error:
-        outcome.extra["trials_failed"] = str(error).splitlines()[0][:300]
+        outcome.extra["trials_failed"] = trials.told(error)[:300]
     return done
 
 
 def _op_of_trials(seen: Seen, name: str) -> Any:
     """The forward op, of the user's graph, of the origin that is called so."""
     op = next(op for op in seen.makers() if seen.original(op).name == name)
-    return seen.original(op if op in seen.forward else seen.forward_of(op))
+    original = seen.original(op)
+    return original if op in seen.forward or _lines_of_gradient(original) else seen.original(seen.forward_of(op))
 
 
 def look(
@@ -101,6 +109,7 @@ def look(
 ) -> Seen:
     """The values of the step `fed`; `variables` are those that the session holds, by name. Raises OpError."""
     _, ran = observed.executed(losses, gradients, fed.feeds)
+    fed = replace(fed, feeds={**fed.feeds, **_delivered(session, graph, ran, fed)})
     if any(map(walk.goes_inside, ran)):
         try:
             return probed.look(graph, variables, fed, losses, gradients)
@@ -114,6 +123,21 @@ def look(
     return observed.fetched(session, graph, fed, losses, gradients)
 
 
+def _delivered(session: Any, graph: Any, ran: Sequence[Any], fed: Fed) -> dict[str, Any]:
+    """What a data set puts out at a step, by the names of the tensors: once, since the next time it is another."""
+    wanted = [
+        t
+        for op in ran
+        if op.type.startswith(walk.FEEDING) and not walk.goes_inside(op)
+        for t in op.outputs
+        if t.name not in fed.feeds
+        and t.dtype not in (tf.resource, tf.variant)
+        and not t.dtype._is_ref_dtype
+        and graph.is_fetchable(t)
+    ]
+    return dict(zip([t.name for t in wanted], session.run(wanted, trials.feeds(graph, fed)), strict=True))
+
+
 def told(seen: Seen, coarse: Origin, layers: Sequence[str]) -> Outcome:
     """What the values of a step say about the incident whose origin so far is `coarse`."""
     fed = {t.name: t for op in seen.ops for t in op.inputs if t.name in seen.feeds and any(seen.bad(t))}
@@ -125,7 +149,7 @@ def told(seen: Seen, coarse: Origin, layers: Sequence[str]) -> Outcome:
                 coarse,
                 phase="input",
                 layer="",
-                tensor=tensor.name.removesuffix(":0"),
+                tensor=tensor.op.name if len(tensor.op.outputs) == 1 else tensor.name,
                 tensor_kind="input",
                 samples=_rows(value, len(value) if value.ndim else 0),
                 precision="op",
@@ -142,19 +166,20 @@ def told(seen: Seen, coarse: Origin, layers: Sequence[str]) -> Outcome:
 
 def _found(seen: Seen, op: Any, reached: set[str], layers: Sequence[str]) -> Outcome:
     backward = op not in seen.forward
-    forward = seen.forward_of(op) if backward else op
-    if backward and seen.makes(forward) and seen.is_thrown_away(forward):
+    written_out = backward and bool(_lines_of_gradient(seen.original(op)))
+    forward = seen.forward_of(op) if backward and not written_out else op
+    if forward is not op and seen.makes(forward) and seen.is_thrown_away(forward):
         op, backward, reached = forward, False, set()
     brought_back = not backward and "loss" not in reached  # by the gradient
     user = seen.original(op)
     layer = _layer(seen.original(forward), layers)
     phase = "backward" if backward or brought_back else "forward" if layer else "loss"
     extra: dict[str, Any] = {"replay": "reproduced"}
-    if backward:
+    if forward is not op:
         extra["forward_op"] = forward.type
     if brought_back and seen.is_thrown_away(op):
         extra["through_where"] = True
-    lines = _lines(seen.original(forward))
+    lines = _lines_of_gradient(user) if written_out else _lines(seen.original(forward))
     extra["stack"] = [asdict(line) for line in lines]
     extra["graph"] = _neighbourhood(seen, op, layers)
     outputs = [np.asarray(seen.values[t.name], np.float64) for t in op.outputs if t.name in seen.values]
@@ -195,9 +220,20 @@ def _layer(op: Any, layers: Sequence[str]) -> str:
     return next((n for n in layers if (f"/{n}/" in f"/{op.name}" if inside else op.name.startswith(f"{n}/"))), "")
 
 
-def _lines(op: Any, most: int = 8) -> list[Source]:
+def _lines_of_gradient(op: Any) -> list[Source]:
+    """The lines of a gradient that the user wrote out, as for tf.custom_gradient; none of one that TensorFlow knows."""
+    frames = list(op.traceback or ())
+    asked = [place for place, f in enumerate(frames) if f.filename.endswith(_DERIVING)]
+    return _lines_in(frames[asked[-1] :]) if asked else []
+
+
+def _lines(op: Any) -> list[Source]:
     """The lines of the user's own code that made an op, innermost first."""
-    frames = [f for f in reversed(list(op.traceback or ())) if source.is_users(f.filename)]
+    return _lines_in(list(op.traceback or ()))
+
+
+def _lines_in(stack: Sequence[Any], most: int = 8) -> list[Source]:
+    frames = [f for f in reversed(stack) if source.is_users(f.filename)]
     return [Source(f.filename, f.lineno or 0, f.name, written(f.filename, f.lineno or 0)) for f in frames[:most]]
 
 

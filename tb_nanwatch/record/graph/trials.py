@@ -80,7 +80,7 @@ class Bench:
 
 def run(bench: Bench, origin: Origin, through_where: bool) -> Iterator[dict[str, Any]]:
     """Entries for JSON, one a trial, likeliest first."""
-    brief = [words for _, _, _, words in guards.GUARDS.values()]
+    guard = _guard(bench)
     for name, note, value, also, attempt in _plan(bench, origin, through_where):
         entry: dict[str, Any] = {"remedy": name, "note": note, "also": list(also), "losses": []}
         entry |= {} if value is None else {"value": value}
@@ -97,18 +97,18 @@ def run(bench: Bench, origin: Origin, through_where: bool) -> Iterator[dict[str,
                 why = f"{note}; the same steps unchanged were finite, too"
                 yield entry | {"outcome": "inconclusive", "steps": 0, "control": "finite", "note": why}
                 return
-            horizon = len(bench.steps) + BEYOND if note in brief else HORIZON
+            horizon = len(bench.steps) + BEYOND if guard is not None and note == guard[-1] else HORIZON
             finite, steps, losses = attempt(horizon)
         except (tf.errors.OpError, ValueError, TypeError) as error:
-            why = f"{note}; {type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            why = f"{note}; {type(error).__name__}: {told(error)[:200]}"
             yield entry | {"outcome": "inconclusive", "steps": 0, "control": "not_run", "note": why}
             continue
-        told = [strict_number(v) for v in losses[:: max(1, len(losses) // 8)]]
+        course = [strict_number(v) for v in losses[:: max(1, len(losses) // 8)]]
         width = len(bench.steps) if len(losses) >= 2 * len(bench.steps) else len(losses) // 4
         if finite and width:
             entry["course"] = [float(np.mean(losses[:width])), float(np.mean(losses[-width:]))]
         yield entry | {
-            "outcome": "finite" if finite else "nonfinite", "steps": steps, "control": "nonfinite", "losses": told
+            "outcome": "finite" if finite else "nonfinite", "steps": steps, "control": "nonfinite", "losses": course
         }  # fmt: skip
 
 
@@ -118,7 +118,7 @@ Planned = tuple[str, str, float | None, tuple[str, ...], Attempt | str]
 
 def _plan(bench: Bench, origin: Origin, through_where: bool) -> Iterator[Planned]:
     kind = bench.op.type if bench.op is not None else ""
-    guard = guards.guard_of(kind) if origin.phase != "input" else None
+    guard = _guard(bench) if origin.phase != "input" else None
     if guard is not None:
         number, kept, name, words = guard
         also = guards.ALSO.get(kind, ())
@@ -131,6 +131,11 @@ def _plan(bench: Bench, origin: Origin, through_where: bool) -> Iterator[Planned
         yield from _slower(bench)
     if origin.phase in TRAINED:
         yield "clip_gradients", "global norm of the gradients at most 1", 1.0, (), _clipped(bench, 1.0)
+
+
+def _guard(bench: Bench) -> tuple[int, Callable[[Any], Any], str, str] | None:
+    op = bench.op
+    return None if op is None or not op.inputs else guards.guard_of(op.type, op.outputs[0].dtype.base_dtype.name)
 
 
 def _guarded(bench: Bench, number: int, kept: Callable[[Any], Any]) -> Attempt:
@@ -185,19 +190,21 @@ def _cleaner(bench: Bench, origin: Origin) -> Iterator[Planned]:
             )
 
         yield name, remedies.without_samples(bad), None, (), bench.with_(without)
+    elif bad and not size:
+        yield name, "", None, (), "the batch is not fed: it comes out of a data set of the program"
     elif bad:
         yield name, "", None, (), f"all {size} samples of the batch fail: there is no good one to keep"
     sizes = {
         n: float(np.abs(a[np.isfinite(a)]).max(initial=0))
         for n, v in failing.items()
-        if (a := np.asarray(v)).dtype.kind == "f"
+        if is_floating(a := np.asarray(v))
     }
     large = {n: s for n, s in sizes.items() if s > EXTREME}
     if large and origin.phase != "input":
-        told = " and ".join(f"{n.removesuffix(':0')} divided by {s:.4g}" for n, s in large.items())
+        divided = " and ".join(f"{n.removesuffix(':0')} divided by {s:.4g}" for n, s in large.items())
         yield (
             name,
-            f"{told}, the largest magnitude",
+            f"{divided}, the largest magnitude",
             None,
             (),
             bench.with_(
@@ -243,6 +250,7 @@ def load(session: Any, graph: Any, values: Mapping[str, Any]) -> None:
         if value is not None:
             given[variable.initializer.inputs[1]] = value
     session.run(targets, given)
+    session.run(walk.fills(graph))
 
 
 def feeds(graph: Any, fed: Fed) -> Feeds:
@@ -251,4 +259,17 @@ def feeds(graph: Any, fed: Fed) -> Feeds:
 
 
 def _finite(values: Sequence[Any]) -> bool:
-    return all(np.isfinite(v).all() for v in map(np.asarray, values) if v.dtype.kind == "f")
+    return all(np.isfinite(v).all() for v in map(np.asarray, values) if is_floating(v))
+
+
+def is_floating(array: Any) -> bool:
+    """Whether an array holds floating numbers; those that numpy does not have itself, as bfloat16, are void to it."""
+    return array.dtype.kind in "fV"
+
+
+def told(error: Exception) -> str:
+    """The line of an error that says what is wrong."""
+    lines = [line for line in map(str.strip, str(error).splitlines()) if line]
+    node = next((place for place, line in enumerate(lines) if line.startswith("Node: ")), -1)
+    first = [line for line in lines[node + 1 :] if line != "Graph execution error:"]
+    return (first or lines or [""])[0]

@@ -24,6 +24,7 @@ HANDS_ON: Final = frozenset(
         "NextIteration",
         "RefNextIteration",
         "RefSelect",
+        "_SwitchN",
     ]
 )
 _READS: Final = frozenset(
@@ -41,6 +42,9 @@ FUNCTIONS: Final = frozenset(
         "StatefulPartitionedCall",
     ]
 )
+#: Ops that make what a step is fed, where that is not done by hand.
+FEEDING: Final = ("IteratorGetNext", "OneShotIterator", "QueueDequeue", "ReaderRead")
+_WAITING: Final = ("QueueDequeue", "ReaderRead", "Unstage", "OrderedMapUnstage", "MapUnstage", "BarrierTakeMany")
 _LOADED: Final = ("Const", "Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "RestoreV2", "Restore")
 
 
@@ -91,6 +95,17 @@ def written(op: Any) -> set[Any]:
     if any(argument.is_ref for argument in op.op_def.input_arg):
         found |= {home(t) for t in op.inputs if t.dtype._is_ref_dtype}
     return found
+
+
+def waits(ops: Iterable[Any]) -> str:
+    """The name of an op that waits for what another thread of the program brings, empty if there is none."""
+    return next((str(op.name) for op in ops if op.type.startswith(_WAITING)), "")
+
+
+def fills(graph: Any) -> list[Any]:
+    """The ops that fill the tables of a graph; what makes a data set begin anew is in the same collection."""
+    ops = graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
+    return [op for op in ops if op.type.startswith(("LookupTableImport", "InitializeTable"))]
 
 
 def is_apply(op: Any) -> bool:
