@@ -14,6 +14,7 @@ import tensorflow as tf
 from recorded import only_run
 
 import tb_nanwatch as nanwatch
+from tb_nanwatch.format import capsule
 from tb_nanwatch.record.graph import flat, observed
 from tb_nanwatch.record.graph.memory import Fed
 
@@ -236,6 +237,17 @@ def test_the_element_of_a_data_set_is_that_of_the_step(control_flow: str, tmp_pa
         w = tf1.get_variable("w", initializer=START, use_resource=True)
         steps(tf.reduce_mean(log_of(x, w)), lambda _: {}, tmp_path)
     assert named(tmp_path)[:2] == ("Log", (1,))
+
+
+def test_lists_of_numbers_are_kept_as_arrays(tmp_path: Path) -> None:
+    with tf1.Graph().as_default():
+        x = tf1.placeholder(tf.float32, [None, 4], "x")
+        w = tf1.get_variable("w", initializer=START, use_resource=True)
+        steps(tf.reduce_mean(tf.math.log(x * w)), lambda step: {x: rows(step).tolist()}, tmp_path, trial_seconds=0)
+    assert named(tmp_path)[:2] == ("Log", (1,))
+    (manifest,) = tmp_path.glob("**/manifest.json")
+    batch = capsule.parse(manifest.read_text()).batch
+    assert [(part.kind, part.name, part.shape) for part in batch.items] == [("array", "x:0", (2, 4))]
 
 
 def test_a_queue_is_not_waited_for(tmp_path: Path) -> None:

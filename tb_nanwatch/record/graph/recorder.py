@@ -80,7 +80,7 @@ class GraphRecorder(Recording):
             if not self._first_batches.done:
                 self._look_at(self.first_step + self._probe.calls, _fed(feeds))
             if self.memory is not None:
-                values = {name: value for name, (_, value) in feeds.items()}
+                values = {name: _kept(t, value) for name, (t, value) in feeds.items()}
                 self.memory.before(Fed(self.first_step + self._probe.calls, fetches, values), reads.state)
         self._under_way = True
         return self._probe.mode()
@@ -275,6 +275,15 @@ class GraphWatcher:
             self.recorder = GraphRecorder(where, options, entry_point, graph, self._reads, trying)
             self._end = weakref.finalize(self, self.recorder.close)  # also when the process ends
         return self.recorder
+
+
+def _kept(tensor: Any, value: Any) -> Any:
+    """Numbers in lists as the array that the session makes of them: else each would be a thing of its own."""
+    dtype = tensor.dtype.base_dtype
+    if isinstance(value, list | tuple) and (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+        with contextlib.suppress(ValueError, TypeError):  # the session shall say so itself
+            return np.asarray(value, dtype.as_numpy_dtype)
+    return value
 
 
 def _fed(feeds: Feeds) -> list[tuple[str, Any]]:
