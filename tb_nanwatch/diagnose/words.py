@@ -52,7 +52,7 @@ def samples(numbers: Sequence[int], size: int = 0) -> str:
     """Samples of a batch: "sample 3", "samples 3, 6 and 9", "all 32 samples" of a known size; empty without any."""
     if not numbers:
         return ""
-    if len(numbers) == size > 1:
+    if len(numbers) == size > 1 and max(numbers) < size:  # else the size is that of something else
         return f"all {size:,} samples"
     return f"{'sample' if len(numbers) == 1 else 'samples'} {listing([str(number) for number in numbers], 8)}"
 

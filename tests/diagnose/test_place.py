@@ -119,6 +119,9 @@ def test_an_op_that_fails_for_all_samples_lists_none(tmp_path: Path) -> None:
     )
     said = beginning(tmp_path / "some", op_type="RealDiv", inputs=[operand("x", 0, 1)], samples=samples[:31])
     assert "In the batch it was samples 0, 1, 2, 3, 4, 5, 6, 7 and 23 more." in said
+    rows = [operand("row", 0, 1, shape=(2, 32))]
+    said = beginning(tmp_path / "rows", op_type="RealDiv", inputs=rows, samples=(1, 6))
+    assert "In the batch it was samples 1 and 6." in said
 
 
 def test_a_graph_of_tensorflow_1_has_no_end_of_the_layers(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ PROGRAMS: dict[
         (1,),
         "guard_division",
     ),
-    "each": (each, "RealDiv", None, "tf.map_fn(lambda row", (0.0, 0.0), (), "guard_division"),
+    "each": (each, "RealDiv", None, "tf.map_fn(lambda row", (0.0, 0.0), (1,), "guard_division"),
     "function": (function, "Log", None, "return tf.math.log(z)", (0.0, 12.0), (1,), "clip_predictions_or_from_logits"),
 }
 

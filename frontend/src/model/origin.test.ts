@@ -40,6 +40,7 @@ test("the samples", () => {
   const operand = { name: "x", dtype: "float32", shape: [2, 4], min: 0, max: 1, nan: 0, inf: 0, zero: 0 };
   expect(samplesText({ ...ORIGIN, samples: [0, 1], inputs: [operand, { ...operand, shape: null }] })).toBe("all 2 samples of the batch");
   expect(samplesText({ ...ORIGIN, samples: [0], inputs: [operand] })).toBe("sample 0 of the batch");
+  expect(samplesText({ ...ORIGIN, samples: [0, 5], inputs: [{ ...operand, shape: [2, 8] }] })).toBe("samples 0, 5 of the batch"); // 2 rows of something else
   expect(samplesText({ ...ORIGIN, samples: [] })).toBe("");
 });
 

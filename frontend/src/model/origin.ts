@@ -65,7 +65,7 @@ export function samplesText({ samples, inputs }: Origin): string {
   if (!samples || samples.length === 0) return "";
   // An op that fails for all of them says nothing about any.
   const size = Math.max(0, ...(inputs ?? []).map(({ shape }) => shape?.[0] ?? 0));
-  if (samples.length > 1 && samples.length === size) return `all ${formatCount(size)} samples of the batch`;
+  if (samples.length > 1 && samples.length === size && Math.max(...samples) < size) return `all ${formatCount(size)} samples of the batch`;
   const told = samples.slice(0, MOST_SAMPLES).map(formatCount).join(", ");
   return `${samples.length === 1 ? "sample" : "samples"} ${told}${samples.length > MOST_SAMPLES ? ", …" : ""} of the batch`;
 }

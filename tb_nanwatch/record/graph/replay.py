@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tb_nanwatch.format.records import Counts, OperandStats, Origin, Source
-from tb_nanwatch.record.graph import observed, probed, trials, walk
+from tb_nanwatch.record.graph import alone, observed, probed, trials, walk
 from tb_nanwatch.record.graph.memory import Fed, Memory
 from tb_nanwatch.record.graph.observed import Seen
 from tb_nanwatch.record.replay import source
@@ -26,6 +26,7 @@ from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD
 from tb_nanwatch.record.replay.origin import NEIGHBOURS
 from tb_nanwatch.record.replay.rerun import Outcome
 from tb_nanwatch.record.replay.statement import written
+from tb_nanwatch.record.replay.trials import SHARE
 
 MOST_SAMPLES: Final = 1024
 #: TensorFlow's file that asks each op for its gradient.
@@ -73,6 +74,8 @@ def investigate(
             seen = look(session, graph, values, steps[-1], losses, gradients)
             outcome = told(seen, coarse, layers)
             if seconds:
+                trials.load(session, graph, values)
+                outcome = _with_samples(outcome, session, graph, seen, [*losses, *gradients], seconds)
                 bench = trials.Bench(
                     session, graph, memory.variables, steps, losses, gradients, time.monotonic() + seconds
                 )
@@ -95,6 +98,17 @@ def _tried(bench: trials.Bench, seen: Seen, outcome: Outcome, coarse: Origin) ->
     except tf.errors.OpError as error:
         outcome.extra["trials_failed"] = trials.told(error)[:300]
     return done
+
+
+def _with_samples(
+    outcome: Outcome, session: Any, graph: Any, seen: Seen, ends: Sequence[Any], seconds: float
+) -> Outcome:
+    """The outcome, with the samples that fail alone where the values of the origin do not say whose they are."""
+    origin = outcome.origin
+    if origin is None or origin.samples or origin.phase == "input":
+        return outcome
+    found = alone.bad_samples(session, graph, seen.feeds, ends, time.monotonic() + seconds * SHARE)
+    return replace(outcome, origin=replace(origin, samples=found))
 
 
 def _op_of_trials(seen: Seen, name: str) -> Any:

@@ -61,7 +61,7 @@ class Bench:
             steps += 1
             over = steps == total or time.monotonic() > until
             look = over or steps % 8 == 0 or steps == len(self.steps)
-            if not _finite(values) or (look and not _finite(self.session.run(weights))):
+            if not finite(values) or (look and not finite(self.session.run(weights))):
                 return False, steps, losses
             if over:
                 return steps >= len(self.steps), steps, losses
@@ -98,17 +98,17 @@ def run(bench: Bench, origin: Origin, through_where: bool) -> Iterator[dict[str,
                 yield entry | {"outcome": "inconclusive", "steps": 0, "control": "finite", "note": why}
                 return
             horizon = len(bench.steps) + BEYOND if guard is not None and note == guard[-1] else HORIZON
-            finite, steps, losses = attempt(horizon)
+            held, steps, losses = attempt(horizon)
         except (tf.errors.OpError, ValueError, TypeError) as error:
             why = f"{note}; {type(error).__name__}: {told(error)[:200]}"
             yield entry | {"outcome": "inconclusive", "steps": 0, "control": "not_run", "note": why}
             continue
         course = [strict_number(v) for v in losses[:: max(1, len(losses) // 8)]]
         width = len(bench.steps) if len(losses) >= 2 * len(bench.steps) else len(losses) // 4
-        if finite and width:
+        if held and width:
             entry["course"] = [float(np.mean(losses[:width])), float(np.mean(losses[-width:]))]
         yield entry | {
-            "outcome": "finite" if finite else "nonfinite", "steps": steps, "control": "nonfinite", "losses": course
+            "outcome": "finite" if held else "nonfinite", "steps": steps, "control": "nonfinite", "losses": course
         }  # fmt: skip
 
 
@@ -258,7 +258,8 @@ def feeds(graph: Any, fed: Fed) -> Feeds:
     return {graph.get_tensor_by_name(name): value for name, value in fed.feeds.items()}
 
 
-def _finite(values: Sequence[Any]) -> bool:
+def finite(values: Sequence[Any]) -> bool:
+    """Whether all floating numbers among values are."""
     return all(np.isfinite(v).all() for v in map(np.asarray, values) if is_floating(v))
 
 

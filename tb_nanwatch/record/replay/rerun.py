@@ -24,7 +24,7 @@ from tb_nanwatch.format.records import Counts, Origin
 from tb_nanwatch.record import distribution, kernels
 from tb_nanwatch.record.collect import Collector, paused
 from tb_nanwatch.record.optimizers import first_values
-from tb_nanwatch.record.replay import compiled, draws, observe, origin, provenance, slots, source, trials
+from tb_nanwatch.record.replay import compiled, draws, observe, origin, provenance, remedies, slots, source, trials
 from tb_nanwatch.record.replay.memory import Call, Memory, Ways
 from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, UPDATE, Node, Observation
 from tb_nanwatch.record.replay.origin import Found
@@ -176,6 +176,10 @@ def _tried(bench: trials.Bench, outcome: Outcome, coarse: Origin) -> Outcome:
         return replace(outcome, interrupt=interrupt)
     except Exception as error:  # the replay's findings are worth having without
         outcome.extra["trials_failed"] = f"{type(error).__name__}: {str(error)[:200]}"
+    found = outcome.origin
+    some = 0 < len(bench.alone) < remedies.batch_size(bench.part(bench.calls[-1].data))
+    if some and found is not None and not found.samples:  # its values do not say whose they are, as behind a sum
+        return replace(outcome, origin=replace(found, samples=bench.alone))
     return outcome
 
 

@@ -62,7 +62,7 @@ class Bench:
     """What trials need. before: the state before the failing step; xla_only: the step fails only where XLA compiles
     it; from_the_start: the shadow is the initial state; kernels: by id of handle; deadline: of time.monotonic().
     replica: whose part is run by hand, -1 where there are none; all_bad: the others' parts fail as well. norms: of the
-    gradients before the failing step, once they were seen.
+    gradients before the failing step, once they were seen. alone: the samples that fail alone, once they were sought.
     """
 
     subject: Subject
@@ -77,6 +77,7 @@ class Bench:
     all_bad: bool = False
     kernels: dict[int, Kernel] = field(default_factory=dict)
     norms: list[float] = field(default_factory=list)
+    alone: tuple[int, ...] = ()
     _controls: dict[str, Ran] = field(default_factory=dict)
     _traced: Callable[[Any], Any] | None = None
     _switches: Switches | None = None
@@ -205,7 +206,8 @@ class Bench:
             loss = self.subject.last_loss()
             if (loss is not None and not np.isfinite(loss)) or not _finite(self.subject.weights):
                 bad.append(sample)
-        return tuple(bad)
+        self.alone = tuple(bad)
+        return self.alone
 
     def against(self, origin: Origin, op_type: str) -> None:
         """Which op the guards are for; to be told before anything runs."""
