@@ -78,6 +78,20 @@ class Damage:
                 queue.extend(t for t in node.outputs if _is_bad(t))
         return frozenset(found)
 
+    def keeps(self, node: Node) -> bool:
+        """Whether the forward pass itself writes what an op damages to a variable, as moving statistics are."""
+        waiting, done = deque([node]), {node.number}
+        while waiting:
+            for after in self.consumers(waiting.popleft()):
+                if after.stage != FORWARD or after.number in done or _in_metric(after):
+                    continue
+                done.add(after.number)
+                if after.op_type.startswith(_WRITES) and self._written(after) == VARIABLE:
+                    return True
+                if after.bad:
+                    waiting.append(after)
+        return False
+
     def _written(self, node: Node) -> str:
         return METRIC if id(node.inputs[0]) in self._metrics else VARIABLE
 
@@ -133,7 +147,7 @@ def _judged(seen: Observation, node: Node, reached: frozenset[str], damage: Dama
             return Found(forward, "backward", reached, through_where=True)
         return Found(node, "backward", reached)
     loss_seen = bool(seen.collector.losses)  # else nobody knows whether the loss was finite
-    if loss_seen and LOSS not in reached and not loss_bad and GRADIENT in reached:
+    if loss_seen and LOSS not in reached and not loss_bad and GRADIENT in reached and not damage.keeps(node):
         return Found(node, "backward", reached, through_where=damage.is_thrown_away(node))
     if reached == {METRIC} or (reached == {VARIABLE} and _in_metric(node)):
         return Found(node, "metric", reached)

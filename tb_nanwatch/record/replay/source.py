@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any, Final
 
 from tb_nanwatch.format.records import Source
+from tb_nanwatch.record.replay.converted import written_as
 from tb_nanwatch.record.replay.statement import written
 
 _HERE: Final = str(Path(__file__).resolve().parents[2])
@@ -29,7 +30,7 @@ def stack(skip: int = 1, limit: int = 80) -> list[Frame]:
     frames: list[Frame] = []
     frame: Any = sys._getframe(skip)
     while frame is not None and len(frames) < limit:
-        frames.append((frame.f_code, frame.f_lineno))
+        frames.append(written_as(frame.f_code, frame.f_lineno))
         frame = frame.f_back
     return frames
 
