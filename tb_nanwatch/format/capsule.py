@@ -63,13 +63,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Kept:
-    """A variable. watched: it is a weight with the recording's name; else the name is the variable's own."""
+    """A variable. watched: it is a weight with the recording's name; else the name is the variable's own.
+
+    metric: a Keras metric counts in it, which no step reads.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     array: str
     watched: bool
+    metric: bool = False
 
 
 @dataclass(frozen=True)
@@ -234,6 +238,7 @@ def _kept(document: Any) -> Kept:
         _ints(document, "shape", MOST_DIMENSIONS),
         _get(document, "array", str),
         _get(document, "watched", bool, False),
+        _get(document, "metric", bool, False),
     )
 
 

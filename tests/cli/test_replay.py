@@ -357,6 +357,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}_unguarded.py").write_text(f"EPSILON = 0.0\n{text}\ntrain({str(folder / name)!r})\n")
         import_module(f"{name}_as_it_was").train(folder / name)
     (folder / "broken.py").write_text("raise SystemExit(0)\n")
+    parsing = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--rate', default=1e-6, type=float)\n"
+    )
+    (folder / "loop_parsing.py").write_text(f"{parsing}EPSILON = parser.parse_args().rate\n{LOOP}")
     sys.path.remove(str(folder))
     return folder
 
@@ -413,6 +417,16 @@ def test_a_loop_whose_edit_holds(here: Path, capsys: Capture) -> None:
         "finite now: loss 0.002",
         "  2 variables set as they were before the step",
     ]
+
+
+def test_a_program_that_reads_its_command_line_gets_none(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["replay", LOOP_CAPSULE, "--step", "loop_parsing:make"]
+    monkeypatch.setattr(sys, "argv", ["nanwatch", *command])
+    assert main(command) == exits.HEALTHY
+    assert capsys.readouterr().out.startswith("finite now: loss 0.002\n")
+    assert sys.argv == ["nanwatch", *command]
 
 
 def test_randomness_outside_graphs_is_as_it_was(here: Path, capsys: Capture) -> None:
@@ -476,7 +490,7 @@ def test_a_recorder_that_was_left_off_is_no_obstacle(
     [
         ("loop_edited:nothing", exits.USAGE, "has no function nothing"),
         ("no_such_module:make", exits.USAGE, "there is no module no_such_module"),
-        ("loop_edited:not_a_pair", exits.USAGE, "returns (step, variables), and loop_edited:not_a_pair returned int"),
+        ("loop_edited:not_a_pair", exits.USAGE, "returns (step, variables); loop_edited:not_a_pair returned int"),
         ("loop_edited:raises", exits.FAILURE, "raised NameError at"),
         ("broken:make", exits.FAILURE, "importing broken raised SystemExit"),
     ],
@@ -521,3 +535,108 @@ def test_the_folder_of_a_run_leads_to_its_capsules(tmp_path: Path, capsys: Captu
         first, *rest = capsys.readouterr().err.splitlines()
         assert first == f"nanwatch: {given} is no capsule itself; below it there is:"
         assert [line.strip() for line in rest] == said
+
+
+# ---------------------------------------------------------------- what only the first step makes
+
+LATE = """
+import keras, numpy as np, tensorflow as tf
+
+def loss(y, p):
+    return -tf.reduce_mean(y * tf.math.log(p + EPSILON), axis=-1)
+
+def with_metrics():
+    model = keras.Sequential([keras.layers.Dense(5, "relu"), keras.layers.Dense(1, "relu", bias_initializer="ones")])
+    model.compile("adam", loss, metrics=["mae", "mse"], jit_compile=False)
+    return model
+
+class Pair(keras.Model):  # without a call of its own, with two optimizers
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = keras.layers.Dense(1, "relu", bias_initializer="ones"), keras.layers.Dense(1)
+
+    def compile(self, one, other):
+        super().compile(jit_compile=False)
+        self.one, self.other = one, other
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape(persistent=True) as tape:
+            first = tf.reduce_mean(loss(y, self.a(x)))
+            second = tf.reduce_mean(self.b(x) ** 2)
+        for value, layer, optimizer in ((second, self.b, self.other), (first, self.a, self.one)):
+            weights = layer.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(value, weights), weights))
+        return {"loss": first + second}
+
+def pair():
+    model = Pair()
+    model.compile(keras.optimizers.Adam(1e-3), keras.optimizers.Adam(1e-3))
+    return model
+
+def loop():
+    model = keras.Sequential([keras.layers.Dense(5, "relu"), keras.layers.Dense(1, "relu", bias_initializer="ones")])
+    optimizer = keras.optimizers.Adam(1e-3)
+    mean = keras.metrics.Mean()  # the step's own
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            value = tf.reduce_mean(loss(y, model(x)))
+        weights = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(value, weights), weights))
+        mean.update_state(value)
+        return value
+
+    return step, [model, optimizer]
+
+def data():
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
+    x[:, 0] = np.abs(x[:, 0])
+    x[20:22] = -1e6, 1e6, -1e6, 1e6
+    x[21] *= -1
+    return x, np.ones((32, 1), "float32")
+
+def train(logdir):
+    import tb_nanwatch as nanwatch
+    for name, make in (("with_metrics", with_metrics), ("pair", pair)):
+        keras.utils.set_random_seed(0)
+        watched = nanwatch.NanWatch(f"{logdir}/{name}", trial_seconds=0)
+        make().fit(*data(), batch_size=8, shuffle=False, verbose=0, callbacks=[watched])
+        watched.close()
+    keras.utils.set_random_seed(0)
+    step, (model, optimizer) = loop()
+    x, y = data()
+    with nanwatch.watch(step, f"{logdir}/loop", model=model, optimizer=optimizer, trial_seconds=0) as watched:
+        for at in range(0, 32, 8):
+            watched(tf.constant(x[at : at + 8]), tf.constant(y[at : at + 8]))
+"""
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("late")
+    sys.path.insert(0, str(folder))
+    for name, epsilon in (("late_as_it_was", "0.0"), ("late_edited", "1e-6")):
+        (folder / f"{name}.py").write_text(f"EPSILON = {epsilon}\n{LATE}")
+    import_module("late_as_it_was").train(folder)
+    sys.modules.pop("late_as_it_was")
+    sys.path.remove(str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(("name", "option"), [("with_metrics", "--model"), ("pair", "--model"), ("loop", "--step")])
+@pytest.mark.parametrize(
+    ("module", "outcome", "code"),
+    [("late_as_it_was", "nonfinite", exits.INCIDENT), ("late_edited", "finite", exits.HEALTHY)],
+)
+def test_what_the_first_step_makes_gets_its_state(
+    name: str, option: str, module: str, outcome: str, code: int, late: Path, monkeypatch: Any, capsys: Capture
+) -> None:
+    monkeypatch.chdir(late)
+    sys.modules.pop(module, None)  # as in a process of its own
+    (capsule,) = (late / name / "plugins/nanwatch").iterdir()
+    assert main(["replay", str(capsule), option, f"{module}:{name}", "--format", "json"]) == code
+    again = json.loads(capsys.readouterr().out)["again"]
+    assert (again["outcome"], again["missing"]) == (outcome, [])
+    assert [name for name in again["unset"] if not name.endswith("learning_rate")] == []

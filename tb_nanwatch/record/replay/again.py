@@ -14,8 +14,8 @@ import re
 import sys
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,27 +29,17 @@ from tb_nanwatch.record import off
 from tb_nanwatch.record.collect import Collector
 from tb_nanwatch.record.graph import again as graph_again
 from tb_nanwatch.record.guard import Guard
-from tb_nanwatch.record.naming import Names, handle_of, is_layer
-from tb_nanwatch.record.optimizers import variables_of
+from tb_nanwatch.record.naming import handle_of
 from tb_nanwatch.record.options import Options
 from tb_nanwatch.record.replay import batch, observe, rerun, source
+from tb_nanwatch.record.replay import program as programs
 from tb_nanwatch.record.replay.capsule import label
 from tb_nanwatch.record.replay.memory import Call, Ways
+from tb_nanwatch.record.replay.program import Making, Program
 from tb_nanwatch.record.replay.state import Handles, RandomState, State
 from tb_nanwatch.record.replay.verdict import Verdict
 
 STEP, MODEL = "step", "model"
-
-
-@dataclass
-class Program:
-    """The user's side. run(args, kwargs) is one step as the program runs it, by_hand the same eagerly."""
-
-    run: Callable[[Any, Any], Any]
-    by_hand: Callable[[Any, Any], Any]
-    names: Names
-    variables: list[Any]
-    results: list[Any] = field(default_factory=list)
 
 
 def run(opened: Opened, kind: str, target: str) -> Verdict:
@@ -60,7 +50,7 @@ def run(opened: Opened, kind: str, target: str) -> Verdict:
     """
     weights = {kept.name for kept in opened.capsule.state if kept.watched}
     notes: list[str] = []
-    with contextlib.redirect_stdout(sys.stderr), off.everywhere():
+    with contextlib.redirect_stdout(sys.stderr), off.everywhere(), _arguments_of(target):
         verdict = _run(opened, kind, target, notes).judged(weights)
     return replace(verdict, notes=tuple(notes))
 
@@ -71,13 +61,19 @@ def _run(opened: Opened, kind: str, target: str, notes: list[str]) -> Verdict:
             raise UsageError("this capsule is of a graph: name the function that builds it with --step")
         return graph_again.run(opened, lambda: _called(target, notes), target)
     arguments, names = _arguments(opened)
-    made = _called(target, notes)
-    program = _keras(made, arguments) if kind == MODEL else _step(made, target)
-    handles = Handles()
-    named = [v.variable for v in (*program.names.variables, *program.names.metrics)]
-    handles.add_variables([*named, *program.variables])
-    handles.learn_names(program.variables)
-    put_in, missing, unset = _put_in(opened, handles, program.names)
+    making = programs.Making()
+    with making.watched():
+        made = _called(target, notes)
+    program = programs.keras(made, target) if kind == MODEL else programs.step(made, target)
+    with _users_code("building the optimizer"):
+        program.build_optimizer()
+    rehearsed = not program.built
+    if rehearsed:
+        program.rehearse(arguments, making)
+    handles, put_in, missing, unset = _put_in(opened, program, making)
+    if missing and not rehearsed:
+        program.rehearse(arguments, making)
+        handles, put_in, missing, unset = _put_in(opened, program, making)
     _put_back_random(opened)
     start = State.now(handles)
     verdict = _observed(opened, program, arguments, names)
@@ -125,6 +121,17 @@ def _recorded(module_name: str, logdirs: Sequence[str]) -> str:
 
 
 @contextlib.contextmanager
+def _arguments_of(target: str) -> Iterator[None]:
+    """The command line that a program sees which reads it: its own name, and not what this command was given."""
+    given = sys.argv
+    sys.argv = [f"{target.partition(':')[0]}.py"]
+    try:
+        yield
+    finally:
+        sys.argv = given
+
+
+@contextlib.contextmanager
 def _users_code(what: str) -> Any:
     """An exception of the user's code, or its end of the program, becomes an error that says where."""
     try:
@@ -135,71 +142,6 @@ def _users_code(what: str) -> Any:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if source.is_users(f.filename)]
         where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         raise NanWatchError(f"{what} raised {type(error).__name__}{where}: {str(error)[:500]}") from error
-
-
-def _keras(model: Any, arguments: tuple[Any, Any]) -> Program:
-    (data,), _ = arguments
-    if not is_layer(model) or not hasattr(model, "train_step") or getattr(model, "optimizer", None) is None:
-        raise UsageError("--model needs a function that returns a compiled Keras model")
-    with _users_code("building the model"):
-        if not model.built:
-            model(data[0] if isinstance(data, tuple) else data)
-        _build(model.optimizer, model.trainable_variables)
-    names = Names()
-    names.add_model(model)
-
-    def compiled(args: Any, _: Any) -> Any:
-        model.make_train_function(force=True)
-        # Keras 3.7 and later trains on what any iterator gives; Keras 2 wants one of tf.data.
-        several = (
-            iter(args) if hasattr(model, "_make_function") or type(model).__module__.startswith("keras.src") else None
-        )
-        return model.train_function(several or iter(tf.data.Dataset.from_tensors(args[0])))
-
-    return Program(compiled, lambda args, _: model.train_step(*args), names, variables_of([model, model.optimizer]))
-
-
-def _step(made: Any, target: str) -> Program:
-    if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
-        raise UsageError(
-            f"--step needs a function that returns (step, variables), and {target} returned {type(made).__name__}"
-        )
-    step, given = made
-    several = list(given.values()) if isinstance(given, dict) else given if isinstance(given, list | tuple) else [given]
-    names, bare, holders = Names(), [], []
-    for one in several:
-        if handle_of(one) is not None:
-            bare.append(one)
-        elif is_layer(one) or isinstance(one, tf.Module) or hasattr(one, "variables"):
-            holders.append(one)
-        else:
-            raise UsageError(f"--step: {target} returned a {type(one).__name__} among its variables")
-    for one in holders:
-        if is_layer(one):
-            names.add_model(one)
-        elif isinstance(one, tf.Module) and not _is_optimizer(one):
-            names.add_module(one)
-    names.add_variables(bare)
-    for one in holders:
-        if _is_optimizer(one):
-            _build(one, [v.variable for v in names.variables if v.trainable])
-    by_hand: Any = getattr(step, "python_function", step)
-    return Program(
-        lambda args, kwargs: step(*args, **kwargs),
-        lambda args, kwargs: by_hand(*args, **kwargs),
-        names,
-        [*bare, *variables_of(holders)],
-    )
-
-
-def _is_optimizer(value: Any) -> bool:
-    return hasattr(value, "apply_gradients") or hasattr(value, "inner_optimizer")
-
-
-def _build(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Have the optimizer make its variables now, so that the capsule's can be put in."""
-    if hasattr(optimizer, "build") and not getattr(optimizer, "built", getattr(optimizer, "_built", True)):
-        optimizer.build(variables)
 
 
 # ---------------------------------------------------------------- what the capsule gives
@@ -222,18 +164,36 @@ def _arguments(opened: Opened) -> tuple[tuple[Any, Any], list[str]]:
     return ((data,), {}), ["x", "y", "sample_weight"]
 
 
-def pair(kept: Sequence[Kept], labels: Sequence[tuple[str, tuple[int, ...]]]) -> dict[int, int]:
+def _plain(name: str) -> str:
+    """Without the number by which a capsule tells variables of the same name apart."""
+    return re.sub(r" \(\d+\)$", "", name)
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub(r"_\d+(?=/|_|$)", "", _plain(name))
+
+
+def _last(name: str) -> str:
+    return _without_numbers(name).rpartition("/")[2]
+
+
+Labels = Sequence[tuple[str, tuple[int, ...]]]
+
+
+def pair(
+    kept: Sequence[Kept], labels: Labels, keys: Sequence[Callable[[str], str]] = (_plain, _without_numbers, _last)
+) -> dict[int, int]:
     """Which of the capsule's variables goes where: number in `kept` to number in `labels` (names and shapes).
 
     First by name and shape; then by name without the numbers that Keras counts up, then by the last part of that, in
     their order.
     """
     pairs: dict[int, int] = {}
-    keys: tuple[Callable[[str], str], ...] = (str, _without_numbers, _last)
     for key in keys:
+        taken = set(pairs.values())
         free: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
         for number, (name, shape) in enumerate(labels):
-            if number not in pairs.values():
+            if number not in taken:
                 free[key(name), shape].append(number)
         for number, variable in enumerate(kept):
             same = free.get((key(variable.name), variable.shape))
@@ -242,33 +202,61 @@ def pair(kept: Sequence[Kept], labels: Sequence[tuple[str, tuple[int, ...]]]) ->
     return pairs
 
 
-def _without_numbers(name: str) -> str:
-    return re.sub(r"_\d+(?=/|_|$)", "", name)
+def _put_in(opened: Opened, program: Program, making: Making) -> tuple[Handles, int, tuple[str, ...], tuple[str, ...]]:
+    """(the program's variables, how many were put in, the capsule's that were not, the program's that were not).
 
-
-def _last(name: str) -> str:
-    return _without_numbers(name).rpartition("/")[2]
-
-
-def _put_in(opened: Opened, handles: Handles, names: Names) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    """(how many were put in, the capsule's that were not, the program's that were not)."""
+    A metric that is in one of them alone is in neither: it only counts. What the step has of its own, beside what the
+    function returned, is known by its name alone.
+    """
+    handles, names = Handles(), program.names
+    named = [v.variable for v in (*names.variables, *names.metrics)]
+    handles.add_variables([*named, *program.variables])
+    handles.learn_names(program.variables)
     have = handles.read()
     labels = [(label(handle, handles, names)[0], tuple(value.shape)) for handle, _, value in have]
     kept = [k for k in opened.capsule.state if not k.name.endswith("learning_rate")]  # may be what the edit changed
     pairs = pair(kept, labels)
     for number, place in pairs.items():
-        assert opened.state is not None
-        handle, dtype, _ = have[place]
-        about = kept[number]
-        try:
-            array = batch.numpy_of(opened.state.read(about.array, about.dtype, about.shape), about.dtype)
-            value = tf.cast(tf.constant(array), dtype)
-        except (TypeError, ValueError, tf.errors.OpError) as error:
-            raise CorruptData(f"the variable {about.name} cannot be read: {str(error)[:200]}") from error
-        tf.raw_ops.AssignVariableOp(resource=handle, value=value)
-    missing = tuple(about.name for number, about in enumerate(kept) if number not in pairs)
+        _assign(opened, kept[number], have[place])
+    rest = [kept[number] for number in range(len(kept)) if number not in pairs]
+    found = _put_in_others(opened, rest, handles, making)
+    metrics = {id(handle_of(metric.variable)) for metric in names.metrics}
     taken = set(pairs.values())
-    return len(pairs), missing, tuple(name for number, (name, _) in enumerate(labels) if number not in taken)
+    unset = tuple(
+        name for number, (name, _) in enumerate(labels) if number not in taken and id(have[number][0]) not in metrics
+    )
+    missing = tuple(about.name for about in rest if about.name not in found and not about.metric)
+    return handles, len(pairs) + len(found), missing, unset
+
+
+def _put_in_others(opened: Opened, rest: Sequence[Kept], handles: Handles, making: Making) -> set[str]:
+    """Put what has no place yet into variables that the program made and did not return; gives the names of those.
+
+    `handles` learns of the variables.
+    """
+    others = Handles()
+    known = handles.ids()
+    variables = [v for v, _ in making.made if id(handle_of(v)) not in known]
+    others.add_variables(variables)
+    others.learn_names(variables)
+    have = others.read()
+    labels = [(others.name(handle), tuple(value.shape)) for handle, _, value in have]
+    pairs = pair(rest, labels, (_plain, _without_numbers))
+    for number, place in pairs.items():
+        _assign(opened, rest[number], have[place])
+        handles.add(have[place][0])
+    return {rest[number].name for number in pairs}
+
+
+def _assign(opened: Opened, about: Kept, place: tuple[Any, Any, Any]) -> None:
+    assert opened.state is not None
+    handle, dtype, _ = place
+    try:
+        array = batch.numpy_of(opened.state.read(about.array, about.dtype, about.shape), about.dtype)
+        value = tf.cast(tf.constant(array), dtype)
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        raise CorruptData(f"the variable {about.name} cannot be read: {str(error)[:200]}") from error
+    tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
 
 def _put_back_random(opened: Opened) -> None:

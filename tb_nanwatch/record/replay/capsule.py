@@ -152,10 +152,12 @@ def _variables(state: State, handles: Handles, names: Names) -> tuple[Variables,
     found: Variables = []
     missing: list[str] = []
     taken: set[str] = set()
+    metrics = {id(handle_of(metric.variable)) for metric in names.metrics}
     for number, (handle, _, value) in enumerate(state.values):
         if handles.is_ours(handle) or handles.is_copy(handle):
             continue
         name, watched = label(handle, handles, names)
+        metric = id(handle) in metrics
         base = name = name or f"variable {number}"
         while name in taken:
             name = f"{base} ({len(taken)})"
@@ -166,7 +168,7 @@ def _variables(state: State, handles: Handles, names: Names) -> tuple[Variables,
         except TypeError:
             missing.append(f"the variable {name}, of {value.dtype.name}")
             continue
-        about = layout.Kept(name, array.dtype.name, array.shape, f"v{number}", watched)
+        about = layout.Kept(name, array.dtype.name, array.shape, f"v{number}", watched, metric)
         found.append((about, bits))
     return sorted(found, key=lambda item: not item[0].watched), missing
 
