@@ -57,7 +57,7 @@ def write(folder: Path, **changes: Any) -> Path:
         op_type="MatMul",
         source=Source("train.py", 3, "loss", "y = x @ w"),
         samples=(1,),
-        inputs=(OperandStats("x", "float32", (2, 3), 0.0, 4.0, nan=1, zero=1),),
+        inputs=(OperandStats("x", "float32", (2, 3), -1.0, 4.0, nan=1, zero=1, negative=2),),
         output=Counts(nan=1, size=2),
     )
     given = {
@@ -84,10 +84,10 @@ def test_text(tmp_path: Path, capsys: Capture) -> None:
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert lines[0] == "Step 12, 2023-11-14 22:13:20 UTC"
-    assert lines[1] == "  phase input: MatMul made 1 NaN of 2 elements, samples 1"
+    assert lines[1] == "  phase input: MatMul made 1 NaN of 2 elements, sample 1"
     assert "train.py:3, in loss" in lines
     assert ">     3     y = x @ w" in lines
-    assert "  x: float32 2x3, 0 to 4, 1 NaN, 1 zero" in lines
+    assert "  x: float32 2x3, -1 to 4, 1 NaN, 1 zero, 2 negative" in lines
     assert "    not finite at [2] of a sample" in lines
     assert "    column 2, 2 to 2, 1 NaN" in lines
     assert "    sample 1: 3 4 NaN, 3 to 4, 1 NaN" in lines
@@ -374,7 +374,7 @@ def test_a_keras_model_that_still_fails(here: Path, capsys: Capture) -> None:
     told = capsys.readouterr()
     lines = told.out.splitlines()
     assert lines[0] == "still not finite: loss Infinity"
-    assert lines[1] == "  phase loss: Log made 1 -Inf of 8 elements, samples 4"
+    assert lines[1] == "  phase loss: Log made 1 -Inf of 8 elements, sample 4"
     assert lines[2].endswith("fit_as_it_was.py:6, in loss")
     assert "  16 variables set as they were before the step" in lines
     assert "building" in told.err  # what the user's code prints is not part of the answer

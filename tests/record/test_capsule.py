@@ -265,3 +265,18 @@ def test_a_full_disk_costs_the_capsule_alone(tmp_path: Path, monkeypatch: pytest
         "the capsule of step 5 cannot be written: [Errno 28] No space left on device"
     ]
     assert list((tmp_path / "plugins/nanwatch").iterdir()) == []
+
+
+def test_the_state_of_a_generator_has_its_name(tmp_path: Path) -> None:
+    w, generator = tf.Variable(tf.zeros([3, 1]), name="w"), tf.random.Generator.from_seed(3)
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.math.log((x + generator.normal([2, 3])) @ w))
+        w.assign_sub(tape.gradient(loss, w))
+        return loss
+
+    with nanwatch.watch(step, tmp_path, variables=[w], trial_seconds=0) as watched:
+        watched(tf.ones([2, 3]))
+    assert set(read(only_capsule(tmp_path))) == {"w", "StateVar"}

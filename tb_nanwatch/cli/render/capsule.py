@@ -55,7 +55,8 @@ def _where(origin: Mapping[str, Any]) -> str:
     )
     made = f" made {bad} of {words.count(output['size'], 'element')}" if bad else ""
     what = printable(origin["op_type"] or origin["tensor"] or "the step")
-    samples = f", samples {words.listing([str(n) for n in origin['samples']], 8)}" if origin["samples"] else ""
+    told = origin["samples"]
+    samples = f", sample{'' if len(told) == 1 else 's'} {words.listing([str(n) for n in told], 8)}" if told else ""
     return f"phase {origin['phase']}: {what}{place}{made}{samples}"
 
 
@@ -73,7 +74,7 @@ def _inputs(operands: list[Mapping[str, Any]]) -> Iterator[str]:
         yield "Its inputs:"
     for operand in operands:
         shape = "x".join(str(d) for d in operand["shape"]) or "scalar"
-        keys = (("nan", "NaN"), ("inf", "Inf"), ("zero", "zero"))
+        keys = (("nan", "NaN"), ("inf", "Inf"), ("zero", "zero"), ("negative", "negative"))
         counts = [f"{operand[key]:,} {word}" for key, word in keys if operand[key]]
         span = f"{_number(operand['min'])} to {_number(operand['max'])}"
         about = ", ".join([f"{printable(operand['dtype'])} {shape}", span, *counts])

@@ -60,7 +60,11 @@ class Handles:
             self._names[id(handle_of(variable))] = str(name).split(":")[0]
             self._copies |= {id(handle_of(one)) for one in copies(variable)[1:]}
         unknown = [handle for number, (handle, _) in self._known.items() if number not in self._names]
-        for variable in gc.get_referrers(*unknown) if unknown else ():  # a graph knows handles alone
+        referrers = gc.get_referrers(*unknown) if unknown else []  # a graph knows handles alone
+        attributes = [
+            one for one in referrers if type(one) is dict and "_handle" in one
+        ]  # of variables, some have such
+        for variable in [*referrers, *(gc.get_referrers(*attributes) if attributes else ())]:
             if isinstance(variable, tf.Variable):
                 self._names[id(variable.handle)] = variable.name.split(":")[0]
 
