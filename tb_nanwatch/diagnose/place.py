@@ -122,4 +122,4 @@ def replay_sentence(replay: Mapping[str, Any]) -> str:
             "failed": "The replay failed",
         }[outcome]
         return f"{said}{f': {why}' if why else ''}. So the layer is known, but not the operation."
-    return ""
+    return f"It failed in the same way {why}." if outcome == "reproduced" and why else ""

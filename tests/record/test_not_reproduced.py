@@ -13,6 +13,7 @@ from recorded import batches, data, mlp, only_run
 
 import tb_nanwatch as nanwatch
 from tb_nanwatch.diagnose import examine
+from tb_nanwatch.record.replay import redrawn
 
 SIZE, STEPS, BAD = 8, 14, 11
 
@@ -55,6 +56,23 @@ def test_kernels_with_a_random_state_of_their_own(tmp_path: Path) -> None:
             return tf.where(tf.equal(counter, BAD + 1) & tf.equal(drawn, first_draws()[BAD]), np.nan, 0.0)
 
     check(train(tmp_path, more), "draws random numbers from a state inside TensorFlow's kernels")
+
+
+def test_a_fault_that_other_draws_show_as_well(tmp_path: Path) -> None:
+    counter = tf.Variable(0)
+
+    def more(output: Any) -> Any:
+        with tf.control_dependencies([counter.assign_add(1)]):
+            drawn = tf.random.normal([], seed=3)
+            near = tf.abs(drawn - first_draws()[BAD]) < 0.5
+            return tf.math.log(tf.where(tf.equal(counter, BAD + 1) & near, 0.0, 1.0) * tf.ones_like(output)[0, 0])
+
+    incident = train(tmp_path, more)
+    assert incident["first_step"] == BAD
+    assert (incident["origin"]["op_type"], incident["origin"]["phase"]) == ("Log", "loss")
+    assert incident["replay"]["outcome"] == "reproduced"
+    assert incident["replay"]["why"] == redrawn.ANEW
+    assert incident["cause"]["name"] == "log_of_nonpositive"
 
 
 def first_draws() -> list[float]:

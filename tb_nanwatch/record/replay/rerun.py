@@ -24,7 +24,19 @@ from tb_nanwatch.format.records import Counts, Origin
 from tb_nanwatch.record import distribution, kernels
 from tb_nanwatch.record.collect import Collector, paused
 from tb_nanwatch.record.optimizers import first_values
-from tb_nanwatch.record.replay import compiled, draws, observe, origin, provenance, remedies, slots, source, trials
+from tb_nanwatch.record.replay import (
+    compiled,
+    draws,
+    observe,
+    origin,
+    provenance,
+    redrawn,
+    remedies,
+    slots,
+    source,
+    trials,
+    unseen,
+)
 from tb_nanwatch.record.replay.memory import Call, Memory, Ways
 from tb_nanwatch.record.replay.observe import BACKWARD, FORWARD, UPDATE, Node, Observation
 from tb_nanwatch.record.replay.origin import Found
@@ -95,12 +107,18 @@ def investigate(
             if looking is not None:
                 _again(failing, ways, looking)
             for number in _replicas(coarse, collector().names.strategy):
-                before.put_back()
                 mine = replace(failing, data=distribution.part(failing.data, number))
-                with distribution.as_replica(number):
-                    seen = observe.run(ways, mine, collector())
                 blamed = replace(coarse, replica=number) if number > 0 else coarse
-                outcome = told(seen, blamed, under_xla, len(calls), _why(looking, under_xla, number))
+
+                def look(mine: Call = mine, number: int = number) -> Observation:
+                    before.put_back()
+                    with distribution.as_replica(number):
+                        return observe.run(ways, mine, collector())
+
+                def tell(seen: Observation, blamed: Origin = blamed, number: int = number) -> Outcome:
+                    return told(seen, blamed, under_xla, len(calls), unseen.why(looking, under_xla, number))
+
+                seen, outcome = redrawn.looked(look, tell, coarse, anew=looking is None)
                 if outcome.origin is not None:
                     break
             if outcome.origin is None or outcome.origin.phase == "update":
@@ -195,20 +213,6 @@ def _replicas(coarse: Origin, strategy: Any) -> Sequence[int]:
     if coarse.replica >= 0:
         return (coarse.replica,)
     return (-1,) if strategy is None else range(distribution.replicas(strategy))
-
-
-def _why(looking: Retrospect | None, under_xla: bool, replica: int) -> str:
-    """Why a step may be finite op by op that was not finite in training; nobody looks at steps that draw anew."""
-    if looking is None:
-        return ": it draws random numbers from a state inside TensorFlow's kernels, which cannot be put back"
-    if looking.repeated is False:
-        return ": its steps do not repeat, so something random or outside of TensorFlow has a part in it"
-    if replica >= 0 and looking.repeated:
-        return ", as each replica's part was alone: only what they add up to is bad, or only compiled kernels fail"
-    if looking.repeated:
-        alone = ", and so were its ops under XLA, each alone" if under_xla else ""
-        return f"{alone}; as it was compiled it fails again: only kernels of the compiled step make the bad value"
-    return ": it draws random numbers anew, or only a compiled kernel fails"
 
 
 def told(seen: Observation, coarse: Origin, under_xla: bool, steps: int, why: str = "") -> Outcome:
