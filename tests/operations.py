@@ -231,6 +231,12 @@ CASES: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "domain_error",
         ["guard_division"],
     ),
+    "factor of a singular matrix": (
+        {"op_type": "Cholesky", "inputs": [operand("AddV2", 0, 1.6)], "output": NAN,
+         "code": "factor = tf.linalg.cholesky(tf.matmul(x, x, transpose_b=True))"},
+        "domain_error",
+        ["guard_division", "clean_input"],
+    ),
     "arc cosine beyond 1": ({"op_type": "Acos", "inputs": [operand("Sum", -0.5, 1.0000001)]}, "domain_error", []),
     "a product that overflowed at step 0": (
         {"op_type": "MatMul", "inputs": [operand("h", 0, 1e30), operand("k", -1e9, 1e9)], "output": INF,

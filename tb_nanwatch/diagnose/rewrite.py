@@ -38,6 +38,7 @@ CALLS: Final = {
     "Softmax": ("softmax",),
     "LogSoftmax": ("log_softmax",),
     "Reciprocal": ("reciprocal",),
+    "Cholesky": ("cholesky",),
 }
 
 #: Where a program may find minimum, maximum and clip beside the function that it calls.
@@ -67,6 +68,15 @@ def guarded_root(code: str, op_type: str, epsilon: str) -> str | None:
         return f"{space}.maximum({x}, {epsilon})"
 
     return guarded_call(code, op_type, least) or _edited(code, _Roots(epsilon))
+
+
+def definite(code: str, epsilon: str) -> str | None:
+    """`code` with `epsilon` added to the diagonal of every matrix that is taken apart by a Cholesky decomposition."""
+
+    def raised(_: str, x: str) -> str:
+        return f"tf.linalg.set_diag({x}, tf.linalg.diag_part({x}) + {epsilon})"
+
+    return guarded_call(code, "Cholesky", raised)
 
 
 def none_of_nothing(code: str, op_type: str) -> str | None:

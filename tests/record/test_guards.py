@@ -21,6 +21,7 @@ OPS: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
     "Sqrt": (tf.sqrt, [1e-6, 1e-6, 3**0.5]),
     "Pow": (lambda x: x**0.5, [1e-7**0.5, 1e-7**0.5, 3**0.5]),
     "Acos": (tf.acos, [np.arccos(-1 + 1e-6), np.pi / 2, np.arccos(1 - 1e-6)]),
+    "Cholesky": (lambda x: tf.linalg.cholesky(x[2:, None] * 0)[0], [1e-5**0.5]),
     "Mean": (lambda x: tf.reduce_mean(x[:0]), [0.0]),
     "Max": (lambda x: tf.reduce_max(x[:0]), [0.0]),
     "Sub": (lambda x: (x / x[2] * 0 - np.inf) - np.float32(-np.inf), [0.0, 0.0, 0.0]),

@@ -1,4 +1,4 @@
-"""A root of a negative number, an arc cosine beyond 1: functions outside of where they are defined."""
+"""A root of a negative number, an arc cosine beyond 1, the factor of a matrix that is not positive definite."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ def domain_error(case: Case) -> Cause | None:
     """Certain where the replay saw the range of what went in."""
     op = case.op
     domain, operand = DOMAINS.get(op.forward), op.operand(0)
+    if op.name == "Cholesky" and operand is not None:
+        return _not_definite(op, operand)
     if domain is None or operand is None:
         return None
     outside = operand.min < domain.low or operand.max > domain.high
@@ -58,6 +60,16 @@ def domain_error(case: Case) -> Cause | None:
     else:
         return None
     return Cause("domain_error", 0.7 if op.through_where else 0.94, (seen,), _remedies(op, operand))
+
+
+def _not_definite(op: Operation, operand: OperandStats) -> Cause | None:
+    if operand.nan or operand.inf:
+        return None
+    seen = (
+        f"Cholesky is defined for positive definite matrices; it received {told(operand)}, "
+        "which it could not factor: rows that are the same, or nearly, make a matrix singular"
+    )
+    return Cause("domain_error", 0.9, (seen,), ("guard_division", "clean_input"))
 
 
 def _remedies(op: Operation, operand: OperandStats) -> tuple[str, ...]:

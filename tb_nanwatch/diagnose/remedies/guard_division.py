@@ -7,9 +7,10 @@ from typing import Final
 from tb_nanwatch.diagnose.functions import FUNCTIONS
 from tb_nanwatch.diagnose.operation import DIVISIONS
 from tb_nanwatch.diagnose.remedies.remedy import FIT, GRAPH, Advice, Patient, described, exponent, number
-from tb_nanwatch.diagnose.rewrite import guarded_root, kept, none_of_nothing, safe_division, safe_reciprocal
+from tb_nanwatch.diagnose.rewrite import definite, guarded_root, kept, none_of_nothing, safe_division, safe_reciprocal
 
 EPSILON: Final = "1e-12"
+JITTER: Final = "1e-5"  # more than float32 loses in a matrix of ordinary size
 ROOTS: Final = ("Sqrt", "Rsqrt", "Pow")
 QUOTIENT: Final = "tf.math.divide_no_nan(numerator, denominator)"
 _NOT_ZERO: Final = "tf.where(tf.equal(denominator, 0), tf.ones_like(denominator), denominator)"
@@ -34,6 +35,8 @@ def guard_division(patient: Patient) -> Advice:
     root = op.forward in ROOTS or op.name in ("SqrtGrad", "RsqrtGrad")
     if root:
         return _root(patient, op.forward if op.forward in ROOTS else op.name.removesuffix("Grad"))
+    if op.forward == "Cholesky":
+        return _matrix(patient)
     why = "0/0 is NaN and x/0 is infinite: say what the quotient shall be where the denominator is 0."
     kind = op.forward if op.forward in DIVISIONS else op.name
     own = (safe_division(op.code) or safe_reciprocal(op.code)) if kind in DIVISIONS else None
@@ -50,6 +53,19 @@ def _root(patient: Patient, root: str) -> Advice:
     if own is None:
         x = f"tf.maximum({described(patient.op.operand(0))}, {epsilon})"
         own = kept(patient.op.code, "root") + FUNCTIONS[root].call.format(x=x, y=exponent(patient.op))
+    return Advice(why, _at(patient, own))
+
+
+def _matrix(patient: Patient) -> Advice:
+    why = (
+        "A matrix with rows that are the same, or nearly, is positive definite but for rounding: a small constant on "
+        "its diagonal makes up for that. Rows that come twice can be left out of the batch instead."
+    )
+    epsilon = number(patient.value) if patient.value else JITTER
+    x = described(patient.op.operand(0))
+    own = definite(patient.op.code, epsilon) or (
+        f"{kept(patient.op.code, 'factor')}tf.linalg.cholesky({x} + {epsilon} * tf.eye(tf.shape({x})[-1]))"
+    )
     return Advice(why, _at(patient, own))
 
 

@@ -96,6 +96,10 @@ def _not_both_zero(_: Any, y: Any, x: Any) -> tuple[Any, ...]:
     return tf.where(nowhere, tf.zeros_like(y), y), tf.where(nowhere, tf.ones_like(x), x)
 
 
+def _definite(small: Any, x: Any) -> tuple[Any, ...]:
+    return (tf.linalg.set_diag(x, tf.linalg.diag_part(x) + small),)
+
+
 def _same(_: Any, x: Any) -> tuple[Any, ...]:
     return (x,)
 
@@ -126,6 +130,7 @@ GUARDS: Final[dict[str, Guard]] = {
     "Acosh": Guard("math", "acosh", "acosh(max(x, 1 + {small:g}))", _EDGE, lambda s, x: (tf.maximum(x, 1 + s),), 1e-6),
     "Lgamma": Guard("math", "lgamma", "lgamma(max(x, {small:g}))", _EDGE, _floor, 1e-6),
     "Digamma": Guard("math", "digamma", "digamma(max(x, {small:g}))", _EDGE, _floor, 1e-6),
+    "Cholesky": Guard("linalg", "cholesky", "{small:g} added to the diagonal", (DIVISION,), _definite, 1e-5),
     "Atan2": Guard("math", "atan2", "the angle 0 where both arguments are 0", (WHERE, DIVISION), _not_both_zero),
     "Softmax": Guard("nn", "softmax", "a mask of -1e9 in the place of -inf", (WHERE,), _finite_mask),
     "LogSoftmax": Guard("nn", "log_softmax", "a mask of -1e9 in the place of -inf", (WHERE,), _finite_mask),
