@@ -344,3 +344,30 @@ def run_steps(
         for step in range(4):
             session.run(apply, feed(step))
         session.close()
+
+
+def test_what_only_a_moving_average_shows_is_named(tmp_path: Path) -> None:
+    """Neither the loss nor a gradient is bad: the last batch of one sample has no unbiased variance."""
+    with tf.Graph().as_default():
+        x = tf1.placeholder(tf.float32, [None, 4], "x")
+        w = tf1.get_variable("norm/gain", initializer=START)
+        with tf1.variable_scope("norm"):
+            moving = tf1.get_variable("moving", initializer=np.ones(4, np.float32), trainable=False)
+            variance = tf.math.reduce_variance(x * w, 0)
+            count = tf.cast(tf.shape(x)[0], tf.float32)
+            average = tf1.assign_sub(moving, 0.1 * (moving - variance * (count / (count - 1.0))))
+        loss = tf.reduce_mean(tf.square(x * w))
+        optimizer = tf1.train.MomentumOptimizer(0.01, 0.9)
+        pairs = optimizer.compute_gradients(loss)
+        with tf1.control_dependencies([average]):
+            train = optimizer.apply_gradients(pairs)
+        with tf1.Session() as plain:
+            plain.run(tf1.global_variables_initializer())
+            watched = nanwatch.watch_session(plain, str(tmp_path), loss=loss, grads_and_vars=pairs)
+            for rows in (8, 8, 8, 1, 8):
+                watched.run([loss, train], {x: np.arange(4.0 * rows).reshape(rows, 4)})
+            watched.close()
+    incident = only_run(tmp_path).incidents[0]
+    assert incident.first_step == 3
+    assert (incident.origin.op_type, incident.origin.phase, incident.origin.layer) == ("RealDiv", "forward", "norm")
+    assert "count / (count - 1.0)" in incident.origin.source.code

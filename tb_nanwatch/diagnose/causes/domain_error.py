@@ -43,7 +43,7 @@ def domain_error(case: Case) -> Cause | None:
     op = case.op
     domain, operand = DOMAINS.get(op.forward), op.operand(0)
     if op.name == "Cholesky" and operand is not None:
-        return _not_definite(op, operand)
+        return _not_definite(operand)
     if domain is None or operand is None:
         return None
     outside = operand.min < domain.low or operand.max > domain.high
@@ -62,7 +62,7 @@ def domain_error(case: Case) -> Cause | None:
     return Cause("domain_error", 0.7 if op.through_where else 0.94, (seen,), _remedies(op, operand))
 
 
-def _not_definite(op: Operation, operand: OperandStats) -> Cause | None:
+def _not_definite(operand: OperandStats) -> Cause | None:
     if operand.nan or operand.inf:
         return None
     seen = (

@@ -73,6 +73,11 @@ def investigate(
             values = session.run(trials.variables(graph))
             seen = look(session, graph, values, steps[-1], losses, gradients)
             outcome = told(seen, coarse, layers)
+            kept = walk.assigned(ends, gradients, steps[-1].feeds) if outcome.origin is None else []
+            if kept:  # a moving average, which neither loss nor gradient shows
+                trials.load(session, graph, values)
+                seen = look(session, graph, values, steps[-1], [*losses, *kept], gradients)
+                outcome = told(seen, coarse, layers)
             if seconds:
                 trials.load(session, graph, values)
                 outcome = _with_samples(outcome, session, graph, seen, [*losses, *gradients], seconds)
