@@ -28,7 +28,7 @@ EMPTY: Final = {"Mean": "reduce_mean", "Max": "reduce_max", "Min": "reduce_min"}
 def guard_division(patient: Patient) -> Advice:
     """The user's own line with an epsilon inside the root, or with a division that is 0 where its denominator is."""
     op = patient.op
-    if patient.phase == "update" and op.name in DIVISIONS:
+    if patient.phase == "update" and op.name in DIVISIONS and "/" not in op.code:  # else the program's own division
         return _optimizer(patient)
     if op.name in EMPTY:
         return _nothing(patient)

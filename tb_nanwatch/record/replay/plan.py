@@ -23,9 +23,10 @@ def remedies_for(bench: Any, origin: Origin, guard: Guard | None, through_where:
     """What to try, in that order. A generator: what comes later may use what running the earlier ones has shown."""
     trained = origin.phase in OWN_MAKING
     grew = trained and guard is None
-    if guard is not None and origin.phase not in ("input", "update"):
+    own = origin.source is not None and "/" in origin.source.code  # a division of the program's, as in its schedule
+    if guard is not None and origin.phase != "input" and (own or origin.phase != "update"):
         yield remedies.guard(guard, through_where)
-    if origin.phase == "update" and origin.op_type in ("RealDiv", "Div", "Rsqrt"):
+    elif origin.phase == "update" and origin.op_type in ("RealDiv", "Div", "Rsqrt"):
         yield _epsilon(bench)
     half = _is_half(origin)
     if half:
