@@ -31,7 +31,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 def fit(logdir: Path, how: str, bad: int | None = None, **options: Any) -> Any:
     model = mlp(**HOW[how])
     x, y = data(192, bad)
-    watcher = nanwatch.NanWatch(logdir, every=5, **options)
+    watcher = nanwatch.NanWatch(logdir, every=5, trial_seconds=0, **options)
     history = model.fit(x, y, batch_size=8, shuffle=False, verbose=0, callbacks=[watcher])
     watcher.close()
     return model, history

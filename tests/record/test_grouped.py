@@ -24,7 +24,7 @@ def train(x: Any, y: Any, callbacks: list[Any], **compiled: Any) -> list[bytes]:
 @pytest.mark.parametrize("bad", [None, 0, 7])
 def test_the_step_inside_the_group(bad: int | None, jit: bool, tmp_path: Path) -> None:
     x, y = data(SIZE * STEPS, bad=None if bad is None else SIZE * bad + 3)
-    watcher = nanwatch.NanWatch(tmp_path, every=4)
+    watcher = nanwatch.NanWatch(tmp_path, trial_seconds=0, every=4)
     compiled = {"steps_per_execution": GROUP, "jit_compile": jit}
     watched = train(x, y, [watcher], **compiled)
     watcher.close()
@@ -42,7 +42,7 @@ def test_the_step_inside_the_group(bad: int | None, jit: bool, tmp_path: Path) -
 def test_a_bad_gradient_inside_the_group(jit: bool, tmp_path: Path) -> None:
     x, y = data(SIZE * STEPS)
     y[SIZE * 12 : SIZE * 13] = 3e38  # squares overflow
-    watcher = nanwatch.NanWatch(tmp_path, every=4, on_nonfinite="skip")
+    watcher = nanwatch.NanWatch(tmp_path, trial_seconds=0, every=4, on_nonfinite="skip")
     train(x, y, [watcher], steps_per_execution=GROUP, jit_compile=jit)
     watcher.close()
     run = only_run(tmp_path)
@@ -53,7 +53,7 @@ def test_a_bad_gradient_inside_the_group(jit: bool, tmp_path: Path) -> None:
 
 def test_stop_ends_after_the_group(tmp_path: Path) -> None:
     x, y = data(SIZE * STEPS, bad=SIZE * 7)
-    watcher = nanwatch.NanWatch(tmp_path, on_nonfinite="stop")
+    watcher = nanwatch.NanWatch(tmp_path, trial_seconds=0, on_nonfinite="stop")
     train(x, y, [watcher], steps_per_execution=GROUP)
     watcher.close()
     assert only_run(tmp_path).steps == 2 * GROUP

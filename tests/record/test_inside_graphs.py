@@ -346,12 +346,13 @@ def run_steps(
         session.close()
 
 
-def test_what_only_a_moving_average_shows_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scope", ["norm", "average"], ids=["beside_a_weight", "alone"])
+def test_what_only_a_moving_average_shows_is_named(scope: str, tmp_path: Path) -> None:
     """Neither the loss nor a gradient is bad: the last batch of one sample has no unbiased variance."""
     with tf.Graph().as_default():
         x = tf1.placeholder(tf.float32, [None, 4], "x")
         w = tf1.get_variable("norm/gain", initializer=START)
-        with tf1.variable_scope("norm"):
+        with tf1.variable_scope(scope):
             moving = tf1.get_variable("moving", initializer=np.ones(4, np.float32), trainable=False)
             variance = tf.math.reduce_variance(x * w, 0)
             count = tf.cast(tf.shape(x)[0], tf.float32)
@@ -366,8 +367,11 @@ def test_what_only_a_moving_average_shows_is_named(tmp_path: Path) -> None:
             watched = nanwatch.watch_session(plain, str(tmp_path), loss=loss, grads_and_vars=pairs)
             for rows in (8, 8, 8, 1, 8):
                 watched.run([loss, train], {x: np.arange(4.0 * rows).reshape(rows, 4)})
+            watched.run(average, {x: np.ones((2, 4))})
             watched.close()
-    incident = only_run(tmp_path).incidents[0]
+    run = only_run(tmp_path)
+    assert run.steps == 5  # averaging alone is no training
+    incident = run.incidents[0]
     assert incident.first_step == 3
-    assert (incident.origin.op_type, incident.origin.phase, incident.origin.layer) == ("RealDiv", "forward", "norm")
+    assert (incident.origin.op_type, incident.origin.phase, incident.origin.layer) == ("RealDiv", "forward", scope)
     assert "count / (count - 1.0)" in incident.origin.source.code

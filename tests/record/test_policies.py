@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ import tensorflow as tf
 from recorded import batches, data, descending, mlp, only_run
 
 import tb_nanwatch as nanwatch
+
+# Without the remedies: they take long, and change nothing here.
+Watcher = functools.partial(nanwatch.NanWatch, trial_seconds=0)
+watch = functools.partial(nanwatch.watch, trial_seconds=0)
 
 BAD = 2  # step
 COMPILED = {"uncompiled": {}, "xla": {"jit_compile": True}, "eager": {"run_eagerly": True}}
@@ -71,7 +76,7 @@ def test_a_pause_is_announced_where_there_is_one(
 @pytest.mark.parametrize("how", COMPILED)
 def test_stop_ends_a_fit_after_that_batch(how: str, tmp_path: Path) -> None:
     model = mlp(**COMPILED[how])
-    watcher = nanwatch.NanWatch(tmp_path, on_nonfinite="stop")
+    watcher = Watcher(tmp_path, on_nonfinite="stop")
     history = fit(model, watcher, epochs=5)
     assert len(history.epoch) == 1
     assert only_run(tmp_path).steps == BAD + 1
@@ -85,7 +90,7 @@ def test_stop_ends_a_fit_after_that_batch(how: str, tmp_path: Path) -> None:
 
 
 def test_stop_ends_after_the_group_of_steps(tmp_path: Path) -> None:
-    fit(mlp(steps_per_execution=4), nanwatch.NanWatch(tmp_path, on_nonfinite="stop"), epochs=5)
+    fit(mlp(steps_per_execution=4), Watcher(tmp_path, on_nonfinite="stop"), epochs=5)
     run = only_run(tmp_path)
     assert run.steps == 4
     assert [i.first_step for i in run.incidents] == [BAD]
@@ -94,7 +99,7 @@ def test_stop_ends_after_the_group_of_steps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", COMPILED)
 def test_raise_leaves_fit_with_the_incident(how: str, tmp_path: Path) -> None:
     model = mlp(**COMPILED[how])
-    watcher = nanwatch.NanWatch(tmp_path, on_nonfinite="raise")
+    watcher = Watcher(tmp_path, on_nonfinite="raise")
     with pytest.raises(nanwatch.NonFiniteError, match=f"step {BAD} is not finite.* x .*phase input") as raised:
         fit(model, watcher, epochs=5)
     assert isinstance(raised.value, FloatingPointError)
@@ -116,7 +121,7 @@ def test_raise_leaves_fit_with_the_incident(how: str, tmp_path: Path) -> None:
 def test_skip_leaves_that_update_out(how: str, tmp_path: Path) -> None:
     x, y = poisoned()
     model = mlp(optimizer=keras.optimizers.SGD(0.1), **COMPILED[how])
-    fit(model, nanwatch.NanWatch(tmp_path, on_nonfinite="skip"))
+    fit(model, Watcher(tmp_path, on_nonfinite="skip"))
     without = mlp(optimizer=keras.optimizers.SGD(0.1), **COMPILED[how])
     kept = [n for n in range(64) if n // 8 != BAD]
     without.fit(x[kept], y[kept], batch_size=8, shuffle=False, verbose=0)
@@ -132,7 +137,7 @@ def test_skip_leaves_that_update_out(how: str, tmp_path: Path) -> None:
 def test_skip_with_momentum_and_gradient_clipping(tmp_path: Path) -> None:
     optimizer = keras.optimizers.Adam(0.01, global_clipnorm=1.0, use_ema=True)
     model = mlp(optimizer=optimizer)
-    fit(model, nanwatch.NanWatch(tmp_path, on_nonfinite="skip"), epochs=3)
+    fit(model, Watcher(tmp_path, on_nonfinite="skip"), epochs=3)
     assert is_finite(model)
     assert all(np.isfinite(np.asarray(v)).all() for v in optimizer.variables)
     assert [i.first_step for i in only_run(tmp_path).incidents] == [BAD, BAD + 8, BAD + 16] or len(
@@ -147,9 +152,7 @@ def loop(style: str, policy: str, tmp_path: Path) -> tuple[Any, int, Exception |
     train = descending(model)
     x, y = poisoned()
     done = 0
-    watched = nanwatch.watch(
-        STYLES[style](train), tmp_path, model=model, optimizer=model.optimizer, on_nonfinite=policy
-    )
+    watched = watch(STYLES[style](train), tmp_path, model=model, optimizer=model.optimizer, on_nonfinite=policy)
     with watched as step:
         try:
             for a, b in batches(x, y):
@@ -193,7 +196,7 @@ def test_weights_that_are_bad_before_the_first_step(bad: float, tmp_path: Path) 
     values[0, 0] = bad
     kernel.assign(values)
     x, y = data()
-    model.fit(x, y, batch_size=8, verbose=0, callbacks=[nanwatch.NanWatch(tmp_path)])
+    model.fit(x, y, batch_size=8, verbose=0, callbacks=[Watcher(tmp_path)])
     (incident,) = only_run(tmp_path).incidents
     assert (incident.first_step, incident.origin.phase, incident.origin.tensor) == (0, "weights", "second/kernel")
     assert incident.last_finite_step is None
@@ -216,7 +219,7 @@ def test_infinities_that_nobody_trains_are_on_purpose(value: float, tmp_path: Pa
         module.v.assign_sub(0.01 * tape.gradient(loss, module.v))
         return loss
 
-    with nanwatch.watch(train, tmp_path, model=module) as step:
+    with watch(train, tmp_path, model=module) as step:
         for _ in range(3):
             step(tf.ones([1]))
     run = only_run(tmp_path)
@@ -235,7 +238,7 @@ def test_a_flash_recovers_after_ten_finite_steps(tmp_path: Path) -> None:
         v.assign_sub(0.01 * tape.gradient(shown, v))
         return shown
 
-    with nanwatch.watch(train, tmp_path, variables=[v]) as step:
+    with watch(train, tmp_path, variables=[v]) as step:
         for n in range(40):
             step(tf.ones([2]), tf.constant(n in (5, 9, 20)))
     run = only_run(tmp_path)
@@ -259,7 +262,7 @@ def test_masks_and_labels_that_do_not_matter(tmp_path: Path) -> None:
         v.assign_sub(0.01 * tape.gradient(loss, v))
         return loss
 
-    with nanwatch.watch(train, tmp_path, variables=[v]) as step:
+    with watch(train, tmp_path, variables=[v]) as step:
         for _ in range(30):
             step(tf.constant([1.0, 2.0, 3.0, 4.0]), tf.constant([np.nan, 1.0]))
     run = only_run(tmp_path)
@@ -289,7 +292,7 @@ def test_steps_that_loss_scaling_skips_are_no_incident(jit: bool, tmp_path: Path
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1e-3), initial_scale=2.0**24)
     model.compile(optimizer, "mse", jit_compile=jit)
     x, y = data(256)
-    model.fit(x, y, batch_size=8, verbose=0, callbacks=[nanwatch.NanWatch(tmp_path)])
+    model.fit(x, y, batch_size=8, verbose=0, callbacks=[Watcher(tmp_path)])
     run = only_run(tmp_path)
     scale = run.series("scalar/loss_scale", "value").values
     assert scale[-1] < scale[0]  # there were such steps
@@ -304,7 +307,7 @@ def test_nothing_but_skipped_steps_is_an_incident(jit: bool, tmp_path: Path) -> 
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1e-3), initial_scale=2.0**126)
     model.compile(optimizer, "mse", jit_compile=jit)
     x, y = data(8 * 70)
-    model.fit(x, y, batch_size=8, verbose=0, callbacks=[nanwatch.NanWatch(tmp_path)])
+    model.fit(x, y, batch_size=8, verbose=0, callbacks=[Watcher(tmp_path)])
     (incident,) = only_run(tmp_path).incidents
     assert incident.first_step == 49
     assert incident.origin.phase == "backward"

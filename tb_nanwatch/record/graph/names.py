@@ -47,20 +47,23 @@ _FUNCTIONS: Final = {
     "Softsign": "softsign",
     "Softmax": "softmax",
 }
+_AVERAGING: Final = frozenset(["AssignSub", "AssignSubVariableOp"])  # what a moving average is moved by
 _SUMS: Final = frozenset(["BiasAdd", "BiasAddV1", "Add", "AddV2"])
 
 
 def variables(graph: Any, trained: Iterable[Any] = ()) -> list[NamedVariable]:
-    """Variables to watch: those in `trained`, all trainable ones, and what lies beside them, as moving averages do.
+    """Variables to watch: those in `trained`, all trainable ones, what lies beside them, and moving averages.
 
     What an optimizer keeps lies elsewhere, below the variable that it belongs to, and is not among them.
     """
     keys = tf.compat.v1.GraphKeys
     trainable = {v.op: v for v in [*graph.get_collection(keys.TRAINABLE_VARIABLES), *trained]}
     scopes = {_scope(op.name) for op in trainable}
+    averages = {walk.home(op.inputs[0]) for op in graph.get_operations() if op.type in _AVERAGING}
     found = dict(trainable)
     for v in graph.get_collection(keys.GLOBAL_VARIABLES):
-        if v.shape.rank and _scope(v.op.name) in scopes:
+        kept = v.op in averages and not any(v.op.name.startswith(f"{op.name}/") for op in trainable)
+        if v.shape.rank and (kept or _scope(v.op.name) in scopes):
             found.setdefault(v.op, v)
     places = {op: place for place, op in enumerate(graph.get_operations()) if op in found}
     return [

@@ -61,7 +61,7 @@ class WatchedGraph:
         pairs = used if grads_and_vars is None else pairs
         tensors = [(kernels.measurable(gradient), v) for gradient, v in pairs]
         gradients = [(t, v) for t, v in tensors if t is not None]
-        training = walk.training_ops(graph, by_op.values(), gradients)
+        training = walk.training_ops(graph, [v.variable for v in named if v.trainable], gradients)
         if not training:
             raise UsageError(
                 "nothing in the graph trains its variables: "
