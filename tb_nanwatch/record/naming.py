@@ -43,6 +43,7 @@ class Names:
         self._kept: list[Any] = []  # ids stay valid while the objects live
         self._models: list[tuple[Any, str]] = []  # with their prefixes
         self._modules: list[tuple[Any, str]] = []
+        self._submodules: dict[int, tuple[str, str]] = {}  # id(module) -> path, class; as they were asked for
         self._strangers: set[int] = set()  # ids of layers and handles that are in none of them
         self._by_handle: dict[int, NamedVariable] = {}
         self._taken: set[str] = set()
@@ -77,6 +78,24 @@ class Names:
     def activation(self, path: str) -> str:
         """The function that a Keras layer ends with, "relu"; empty where it has none or is the user's own."""
         return self._activations.get(path.partition(":")[0], "")
+
+    def submodule(self, module: Any) -> tuple[str, str]:
+        """(attribute path, class name) of a tf.Module inside one that is watched, (its own name, class name) of a
+        stranger; the path of a watched module itself is empty.
+        """
+        if id(module) in self._layers:  # a Keras layer whose `call` the program calls itself
+            return self._layers[id(module)]
+        if id(module) not in self._submodules:
+            self._kept.append(module)
+            found = (
+                [*([prefix] if prefix else []), *map(str, path)]
+                for root, prefix in self._modules
+                for path, _ in root._flatten(predicate=lambda part: part is module, with_path=True)
+            )
+            watched = any(module is root for root, _ in self._modules)
+            path = "" if watched else "/".join(next(found, ())) or str(module.name)
+            self._submodules[id(module)] = (path, type(module).__name__)
+        return self._submodules[id(module)]
 
     # ------------------------------------------------------------ learning names
 

@@ -413,3 +413,50 @@ def test_a_module_with_an_optimizer_of_its_own(style: str, tmp_path: Path) -> No
     recorded = {n: v for n, v in values(run, "weight/w").items() if n < 11}
     assert recorded == pytest.approx({n: norm(steps[n]["weight/w"]) for n in range(11)}, rel=6e-3)
     assert incidents(run)[0][:2] == (11, "input")
+
+
+class Centred(tf.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = tf.Variable(tf.ones([4]))
+
+    def __call__(self, x: Any) -> Any:
+        return self.w * x / tf.reduce_max(tf.abs(x), 1, keepdims=True)
+
+
+class Stack(tf.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds = [Centred(), Centred()]
+
+    def __call__(self, x: Any) -> Any:
+        for module in self.rounds:
+            x = module(x)
+        return x
+
+
+@pytest.mark.parametrize("given", ["model", "variables"])
+@pytest.mark.parametrize("style", STYLES)
+def test_the_op_of_a_module_in_a_module(style: str, given: str, tmp_path: Path) -> None:
+    module = Stack()
+    watched = {"model": module} if given == "model" else {"variables": module.trainable_variables}
+
+    def train(a: Any, b: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((tf.reduce_sum(module(a), 1, keepdims=True) - b) ** 2)
+        for variable, gradient in zip(
+            module.trainable_variables, tape.gradient(loss, module.trainable_variables), strict=True
+        ):
+            variable.assign_sub(0.01 * gradient)
+        return loss
+
+    x, y = data()
+    x[8 * 3 + 5] = 0
+    with watch(STYLES[style](train), tmp_path, **watched) as step:
+        for a, b in batches(x, y):
+            step(tf.constant(a), tf.constant(b))
+    incident = only_run(tmp_path).incidents[0]
+    origin = incident.origin
+    assert (incident.first_step, origin.phase, origin.op_type, origin.samples) == (3, "forward", "RealDiv", (5,))
+    assert origin.layer == ("rounds/0" if given == "model" else "centred")  # its own name where it is a stranger
+    assert origin.layer_class == "Centred"

@@ -157,8 +157,8 @@ def test_metrics_with_floating_state() -> None:
 
 
 class Inner(tf.Module):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
         self.half = tf.Variable(tf.ones([2], tf.float16))
 
 
@@ -190,6 +190,9 @@ def test_modules_by_attribute_path() -> None:
     assert {v.name: v.layer for v in names.variables}["inner/half"] == "inner"
     assert [v.name for v in names.variables if not v.trainable] == ["table/key"]
     assert names.layer(module.dense) == ("dense", "Dense")
+    assert names.submodule(module.inner) == ("inner", "Inner")
+    assert names.submodule(module) == ("", "Outer")
+    assert names.submodule(Inner(name="stranger")) == ("stranger", "Inner")
 
 
 def test_bare_variables_by_their_own_names() -> None:

@@ -89,7 +89,10 @@ class Observation:
         node.nan_in, node.inf_in = _state(node.inputs)
         node.nan_out, node.inf_out = _state(node.outputs)
         if node.bad and not node.inside and stage == FORWARD:
-            node.inside = _in_module()
+            module = _module()
+            node.inside = module is not None
+            if node.inside:
+                node.layer, node.layer_class = self.collector.names.submodule(module)
         self.nodes.append(node)
         for tensor in node.outputs:
             self.producers[id(tensor)] = node
@@ -209,8 +212,8 @@ def _state(tensors: Any) -> tuple[bool, bool]:
     return nan, inf
 
 
-def _in_module() -> bool:
-    """Whether the stack passes through the call of a tf.Module. Looked at only for ops whose output is bad."""
+def _module() -> Any:
+    """The innermost tf.Module through whose call the stack passes, or None. Asked only for ops whose output is bad."""
     import sys
 
     frame: Any = sys._getframe(2)
@@ -218,6 +221,6 @@ def _in_module() -> bool:
         code = frame.f_code
         called = code.co_name in ("__call__", "call") and source.is_users(code.co_filename)
         if called and isinstance(frame.f_locals.get("self"), tf.Module):
-            return True
+            return frame.f_locals["self"]
         frame = frame.f_back
-    return False
+    return None
