@@ -88,7 +88,7 @@ class Names:
         if id(module) not in self._submodules:
             self._kept.append(module)
             found = (
-                [*([prefix] if prefix else []), *map(str, path)]
+                _parts(prefix, path)
                 for root, prefix in self._modules
                 for path, _ in root._flatten(predicate=lambda part: part is module, with_path=True)
             )
@@ -145,7 +145,7 @@ class Names:
 
     def _walk_module(self, module: Any, prefix: str) -> None:
         for path, found in module._flatten(predicate=lambda v: _is_variable(v) or is_layer(v), with_path=True):
-            parts = [prefix, *(str(part) for part in path)] if prefix else [str(part) for part in path]
+            parts = _parts(prefix, path)
             if not is_layer(found):
                 self._add_variable(found, "/".join(parts[:-1]), "", "/".join(parts))
             elif id(found) not in self._layers:
@@ -188,6 +188,11 @@ class Names:
             unique = f"{name}_{number}"
         self._taken.add(unique)
         return unique
+
+
+def _parts(prefix: str, path: Iterable[Any]) -> list[str]:
+    """The parts of the name of what lies at an attribute path."""
+    return [*([prefix] if prefix else []), *map(str, path)]
 
 
 def activation_of(layer: Any) -> str:

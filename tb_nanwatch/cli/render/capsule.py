@@ -55,9 +55,8 @@ def _where(origin: Mapping[str, Any]) -> str:
     )
     made = f" made {bad} of {words.count(output['size'], 'element')}" if bad else ""
     what = printable(origin["op_type"] or origin["tensor"] or "the step")
-    told = origin["samples"]
-    samples = f", sample{'' if len(told) == 1 else 's'} {words.listing([str(n) for n in told], 8)}" if told else ""
-    return f"phase {origin['phase']}: {what}{place}{made}{samples}"
+    samples = words.samples(origin["samples"])
+    return f"phase {origin['phase']}: {what}{place}{made}{f', {samples}' if samples else ''}"
 
 
 def _source(excerpts: list[Mapping[str, Any]]) -> Iterator[str]:

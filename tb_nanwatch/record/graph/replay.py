@@ -59,7 +59,8 @@ def investigate(
     if not steps or memory.variables is None:
         return Replayed(None, {"replay": "not possible", "why": "the state before this step was not kept"})
     ends = [end for fed in steps for end in fed.ends(graph)]
-    waiting = walk.waits(walk.executed({e if isinstance(e, tf.Operation) else e.op for e in ends}, steps[-1].feeds))
+    ran = walk.executed({e if isinstance(e, tf.Operation) else e.op for e in ends}, steps[-1].feeds)
+    waiting = walk.waits(ran)
     if waiting:
         why = f"{waiting} waits for what a thread of the program brings, which a session of its own does not get"
         return Replayed(None, {"replay": "not possible", "why": why})
@@ -73,14 +74,13 @@ def investigate(
             values = session.run(trials.variables(graph))
             seen = look(session, graph, values, steps[-1], losses, gradients)
             outcome = told(seen, coarse, layers)
-            kept = walk.assigned(ends, gradients, steps[-1].feeds) if outcome.origin is None else []
+            kept = walk.assigned(ran, gradients, steps[-1].feeds) if outcome.origin is None else []
             if kept:  # a moving average, which neither loss nor gradient shows
                 trials.load(session, graph, values)
                 seen = look(session, graph, values, steps[-1], [*losses, *kept], gradients)
                 outcome = told(seen, coarse, layers)
             if seconds:
-                trials.load(session, graph, values)
-                outcome = _with_samples(outcome, session, graph, seen, [*losses, *gradients], seconds)
+                outcome = _with_samples(outcome, session, graph, values, seen, [*losses, *gradients], seconds)
                 bench = trials.Bench(
                     session, graph, memory.variables, steps, losses, gradients, time.monotonic() + seconds
                 )
@@ -106,12 +106,22 @@ def _tried(bench: trials.Bench, seen: Seen, outcome: Outcome, coarse: Origin) ->
 
 
 def _with_samples(
-    outcome: Outcome, session: Any, graph: Any, seen: Seen, ends: Sequence[Any], seconds: float
+    outcome: Outcome,
+    session: Any,
+    graph: Any,
+    variables: Mapping[str, Any],
+    seen: Seen,
+    ends: Sequence[Any],
+    seconds: float,
 ) -> Outcome:
-    """The outcome, with the samples that fail alone where the values of the origin do not say whose they are."""
+    """The outcome, with the samples that fail alone where the values of the origin do not say whose they are.
+
+    `variables` are those before the step, by name.
+    """
     origin = outcome.origin
     if origin is None or origin.samples or origin.phase == "input":
         return outcome
+    trials.load(session, graph, variables)
     found = alone.bad_samples(session, graph, seen.feeds, ends, time.monotonic() + seconds * SHARE)
     return replace(outcome, origin=replace(origin, samples=found))
 

@@ -61,10 +61,9 @@ def executed(starts: Iterable[Any], fed: Collection[str] = ()) -> set[Any]:
     return found
 
 
-def assigned(ends: Iterable[Any], gradients: Iterable[Any], fed: Collection[str] = ()) -> list[Any]:
-    """What a step puts into floating variables without having it from a gradient, such as a moving average."""
+def assigned(ran: Iterable[Any], gradients: Iterable[Any], fed: Collection[str] = ()) -> list[Any]:
+    """What the ops `ran` put into floating variables without having it from a gradient, such as a moving average."""
     derived = {t.op for t in gradients}
-    ran = executed({e if isinstance(e, tf.Operation) else e.op for e in ends}, fed)
     values = [op.inputs[1] for op in sorted(ran, key=lambda op: op._id) if op.type.startswith("Assign")]
     return [v for v in values if v.dtype.base_dtype.is_floating and not derived & executed([v.op], fed)]
 

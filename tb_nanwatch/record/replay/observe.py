@@ -90,8 +90,8 @@ class Observation:
         node.nan_out, node.inf_out = _state(node.outputs)
         if node.bad and not node.inside and stage == FORWARD:
             module = _module()
-            node.inside = module is not None
-            if node.inside:
+            if module is not None:
+                node.inside = True
                 node.layer, node.layer_class = self.collector.names.submodule(module)
         self.nodes.append(node)
         for tensor in node.outputs:

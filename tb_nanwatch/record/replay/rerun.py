@@ -31,7 +31,6 @@ from tb_nanwatch.record.replay import (
     origin,
     provenance,
     redrawn,
-    remedies,
     slots,
     source,
     trials,
@@ -195,8 +194,7 @@ def _tried(bench: trials.Bench, outcome: Outcome, coarse: Origin) -> Outcome:
     except Exception as error:  # the replay's findings are worth having without
         outcome.extra["trials_failed"] = f"{type(error).__name__}: {str(error)[:200]}"
     found = outcome.origin
-    some = 0 < len(bench.alone) < remedies.batch_size(bench.part(bench.calls[-1].data))
-    if some and found is not None and not found.samples:  # its values do not say whose they are, as behind a sum
+    if bench.alone and found is not None and not found.samples:  # its values do not say whose they are, as behind a sum
         return replace(outcome, origin=replace(found, samples=bench.alone))
     return outcome
 

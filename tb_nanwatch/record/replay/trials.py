@@ -62,7 +62,8 @@ class Bench:
     """What trials need. before: the state before the failing step; xla_only: the step fails only where XLA compiles
     it; from_the_start: the shadow is the initial state; kernels: by id of handle; deadline: of time.monotonic().
     replica: whose part is run by hand, -1 where there are none; all_bad: the others' parts fail as well. norms: of the
-    gradients before the failing step, once they were seen. alone: the samples that fail alone, once they were sought.
+    gradients before the failing step, once they were seen. alone: the samples that fail alone, once they were sought;
+    none where all do.
     """
 
     subject: Subject
@@ -206,8 +207,8 @@ class Bench:
             loss = self.subject.last_loss()
             if (loss is not None and not np.isfinite(loss)) or not _finite(self.subject.weights):
                 bad.append(sample)
-        self.alone = tuple(bad)
-        return self.alone
+        self.alone = tuple(bad) if len(bad) < size else ()
+        return tuple(bad)
 
     def against(self, origin: Origin, op_type: str) -> None:
         """Which op the guards are for; to be told before anything runs."""
